@@ -1,0 +1,6 @@
+"""Gymnasium's interface: its envs inside workers, its `VectorEnv` outside."""
+
+from shoal.adapters.gymnasium.make import make
+from shoal.adapters.gymnasium.vector_env import AsyncVectorEnv
+
+__all__ = ["AsyncVectorEnv", "make"]

@@ -1,0 +1,402 @@
+"""`AsyncVectorEnv`: Gymnasium's vector interface over an engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, Space
+from gymnasium.vector import VectorEnv
+
+from shoal.adapters.gymnasium.agreement import Agreement, agree, check_observation_mode
+from shoal.adapters.gymnasium.autoreset import AutoresetMode, autoreset_mode as to_autoreset_mode
+from shoal.adapters.gymnasium.codecs import nest_of
+from shoal.adapters.gymnasium.driver import Facts, ForwardRegistry, GymnasiumDriver
+from shoal.adapters.gymnasium.errors import STATE_ERRORS
+from shoal.adapters.gymnasium.handles import WorkerHandle
+from shoal.engine import Engine, Options, StepBatch
+from shoal.engine.seeding import seeds_for
+from shoal.errors import ArgumentError, ArgumentTypeError
+from shoal.worker import Autoreset, Description
+
+StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class AsyncVectorEnv(VectorEnv):  # type: ignore[type-arg]
+    """Steps Gymnasium envs in worker processes; stands in for `gymnasium.vector.AsyncVectorEnv`.
+
+    Observations, rewards and flags come through shared memory. The arrays that `reset` and `step` return
+    never change afterwards; large ones are lent, not copied. See `docs/porting/gymnasium.md` for what
+    differs from Gymnasium's class.
+
+    Attributes:
+        num_envs: `B`.
+        num_workers: How many workers share the envs.
+        single_observation_space: Space of one env's observation.
+        observation_space: Space of a batch of observations.
+        single_action_space: Space of one env's action.
+        action_space: Space of a batch of actions.
+        metadata: Env 0's, with the autoreset mode added.
+        render_mode: Env 0's.
+        observations: What `reset` or `step` returned last, None before.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: Callable[..., None] | None = None,
+        observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
+        *,
+        num_workers: int | None = None,
+        backend: str = "process",
+        start_method: str | None = None,
+        step_timeout: float | None = None,
+        start_timeout: float | None = 300.0,
+        close_timeout: float = 5.0,
+        start_serially: bool = False,
+        seeding: str = "increment",
+        worker_init: Callable[[], Any] | None = None,
+        worker_threads: int | None = None,
+    ) -> None:
+        """Starts the workers and constructs the envs, each exactly once, in its worker.
+
+        Args:
+            env_fns: Functions that construct an env each. They travel by cloudpickle, so lambdas, closures
+                and classes of the main script are fine.
+            shared_memory: Accepted for Gymnasium's sake; values travel through shared memory either way.
+            copy: If False, observations are views of one buffer that the next call overwrites.
+            context: Gymnasium's name for `start_method`.
+            daemon: Accepted for Gymnasium's sake; workers may always have children, and always end with
+                this process.
+            worker: Not supported, since there are no pipes to serve; see `worker_init`.
+            observation_mode: `"same"`; `"different"` for spaces of one shape and dtype whose bounds differ;
+                or the pair (batched space, single space).
+            autoreset_mode: What happens when an episode ends.
+            max_concurrency: Gymnasium's name for an upper limit of `num_workers`.
+            num_workers: How many workers share the envs; None for one a CPU, at most one an env.
+            backend: `"process"`, `"thread"` or `"serial"`; all give the same results.
+            start_method: `"forkserver"` (default), `"spawn"` or `"fork"`.
+            step_timeout: Seconds to wait for a reset, step or call; None to wait while the workers live.
+            start_timeout: Seconds that constructing all envs may take, None for no limit.
+            close_timeout: Seconds that envs may take to close before their workers are killed.
+            start_serially: Whether to start one worker after the other.
+            seeding: What one integer seed means: `"increment"` gives env `i` the seed plus `i`, which is
+                Gymnasium's rule; `"spawn"` an independent one from NumPy's `SeedSequence`.
+            worker_init: Called in each worker before its envs are constructed.
+            worker_threads: Threads that numerical libraries may use in a worker; None for one, or what
+                `OMP_NUM_THREADS` and its like say.
+
+        Raises:
+            ArgumentError, ArgumentTypeError: An argument makes no sense.
+            SpecMismatchError: The envs' spaces differ.
+            StartTimeoutError, WorkerDiedError: A worker did not get ready.
+            Exception: Whatever a constructor raised. Nothing is left running after any of these.
+        """
+        if worker is not None:
+            raise ArgumentTypeError(
+                "worker= replaces the loop of Gymnasium's pipe workers, which do not exist here; use worker_init= "
+                "to prepare workers, and a wrapper inside the env function to change what an env does"
+            )
+        self.env_fns = check_env_fns(env_fns)
+        self.shared_memory = shared_memory
+        self.copy = copy
+        self.context = context
+        self.daemon = daemon
+        self.worker = worker
+        self.observation_mode = observation_mode
+        self.autoreset_mode = to_autoreset_mode(autoreset_mode)
+        self.max_concurrency = max_concurrency
+        check_observation_mode(observation_mode)
+        options = Options(
+            num_workers=_limited(num_workers, max_concurrency, len(self.env_fns)),
+            backend=backend,
+            start_method=_start_method(context, start_method),
+            autoreset=Autoreset[self.autoreset_mode.name],
+            copy=copy,
+            step_timeout=step_timeout,
+            start_timeout=start_timeout,
+            close_timeout=close_timeout,
+            start_serially=start_serially,
+            seeding=seeding,
+            worker_init=worker_init,
+            worker_threads=worker_threads,
+        )
+        agreed: list[Agreement] = []
+
+        def resolve(facts: list[Facts]) -> Description:
+            agreed.append(agree(facts, observation_mode))
+            return Description(nest_of(agreed[0].single_observation_space), nest_of(agreed[0].single_action_space))
+
+        self._engine = Engine(
+            self.env_fns,
+            GymnasiumDriver,
+            resolve,
+            options,
+            setups=[ForwardRegistry.here()],
+            name=type(self).__name__,
+            state_errors=STATE_ERRORS,
+        )
+        (agreement,) = agreed
+        self._seeding = seeding
+        self.num_envs = self._engine.num_envs
+        self.num_workers = self._engine.num_workers
+        self.single_observation_space = agreement.single_observation_space
+        self.observation_space = agreement.observation_space
+        self.single_action_space = agreement.single_action_space
+        self.action_space = agreement.action_space
+        self.metadata = {**agreement.facts.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = agreement.facts.render_mode
+        self.observations: Any = None
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process id of each worker; this process's own where workers are no processes."""
+        return self._engine.worker_pids
+
+    @property
+    def processes(self) -> list[WorkerHandle]:
+        """A handle of each worker process, for programs that look at Gymnasium's."""
+        return [WorkerHandle(worker, pid) for worker, pid in enumerate(self.worker_pids)]
+
+    @property
+    def np_random_seed(self) -> tuple[int | None, ...]:
+        """Each env's `np_random_seed`."""
+        return self.get_attr("np_random_seed")
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """A copy of each env's random generator."""
+        return self.get_attr("np_random")
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets all envs, or those of `options["reset_mask"]`.
+
+        Args:
+            seed: None; an integer, from which every env gets its own (see `seeding`); or one for each env,
+                None among them for no seed.
+            options: Handed to every env's `reset`, a copy each; or one for each env, in a list. Under
+                `"reset_mask"` a bool array `[B]` says which envs to reset; the others keep their last
+                observation. Never changed.
+
+        Returns:
+            Observations, `[B, ...]` each leaf, and infos.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
+    ) -> None:
+        """Starts a reset; see `reset`."""
+        self._engine.check_open()
+        seeds = seeds_for(seed, self.num_envs, self._seeding)
+        per_env, mask = _split_options(options, self.num_envs)
+        self._engine.reset_async(seeds, per_env, mask)
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Returns `(observations, infos)` of the reset that was started.
+
+        Args:
+            timeout: Seconds to wait, None for the `step_timeout` given at construction.
+
+        Raises:
+            StepTimeoutError: It is not complete; it stays pending and may be waited for again.
+        """
+        self.observations, infos = self._engine.reset_wait(timeout)
+        return self.observations, infos
+
+    def step(self, actions: Any) -> StepReturn:
+        """Steps every env.
+
+        Args:
+            actions: A batch of actions as `action_space` has them, `[B, ...]` each leaf; for Dict and Tuple
+                spaces also a list with one action for each env. Copied.
+
+        Returns:
+            Observations `[B, ...]`, rewards `[B]` float64, terminations `[B]` and truncations `[B]` bool, infos.
+        """
+        return self._returned(self._engine.step(actions))
+
+    def step_async(self, actions: Any) -> None:
+        """Starts a step; see `step`."""
+        self._engine.step_async(actions)
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        """Returns the results of the step that was started.
+
+        Args:
+            timeout: Seconds to wait, None for the `step_timeout` given at construction.
+
+        Raises:
+            StepTimeoutError: It is not complete; it stays pending and may be waited for again.
+        """
+        return self._returned(self._engine.step_wait(timeout))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every env, or reads an attribute that is not callable.
+
+        Returns:
+            One result for each env.
+        """
+        self._engine.call_async(name, args, kwargs)
+        return self._engine.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Starts a call; see `call`."""
+        self._engine.call_async(name, args, kwargs)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Returns the results of the call that was started."""
+        return self._engine.call_wait(timeout)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Returns every env's attribute of that name; one that is callable is called, as Gymnasium does."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets an attribute of every env.
+
+        Args:
+            name: Its name; it is set on the wrapper that has it.
+            values: A list or tuple with one value for each env, or one value for all.
+        """
+        if not isinstance(values, (list, tuple)):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ArgumentError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(values)}` values for {self.num_envs} environments."
+            )
+        self._engine.set_attribute(name, values)
+
+    def render(self) -> tuple[Any, ...]:
+        """Returns every env's rendered frame."""
+        return self.call("render")
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Closes the envs and ends the workers.
+
+        Args:
+            timeout: Seconds that envs may take to close, None for the `close_timeout` given at construction.
+            terminate: Whether to end the workers without letting the envs finish what they do.
+        """
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.close(timeout, ask=not terminate)
+
+    def _returned(self, batch: StepBatch) -> StepReturn:
+        self.observations = batch.observations
+        if batch.final_observations:
+            _add_final_observations(batch.infos, batch.final_observations, self.num_envs)
+        return batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.infos
+
+
+def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
+    """Returns the constructors as a list.
+
+    Raises:
+        ArgumentError: There are none.
+        ArgumentTypeError: One is no function; the text shows what it should be.
+    """
+    if isinstance(env_fns, Env) or callable(env_fns):
+        raise ArgumentTypeError(
+            f"env_fns must be a list of functions that construct an env each, found {env_fns!r}: "
+            "[lambda: gymnasium.make('CartPole-v1') for _ in range(8)]"
+        )
+    functions = list(env_fns)
+    if not functions:
+        raise ArgumentError("env_fns is empty; give at least one function that constructs an env")
+    for index, function in enumerate(functions):
+        if isinstance(function, Env):
+            raise ArgumentTypeError(
+                f"env_fns[{index}] is an env, {function!r}, but must be a function that constructs one: "
+                f"lambda: {_constructor(function)}"
+            )
+        if not callable(function):
+            raise ArgumentTypeError(
+                f"env_fns[{index}] is non-callable, {function!r}; it must be a function that constructs an env: "
+                "lambda: gymnasium.make('CartPole-v1')"
+            )
+    return functions
+
+
+def _constructor(env: Env[Any, Any]) -> str:
+    """Returns how an env like this one would be made, as code."""
+    return f"gymnasium.make({env.spec.id!r})" if env.spec is not None else f"{type(env.unwrapped).__name__}(...)"
+
+
+def _limited(num_workers: int | None, max_concurrency: Any, num_envs: int) -> int | None:
+    if max_concurrency is None:
+        return num_workers
+    if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, (int, np.integer)):
+        raise ArgumentError(f"`max_concurrency` must be an integer or None, got {type(max_concurrency)}.")
+    if max_concurrency < 1:
+        raise ArgumentError(f"`max_concurrency` must be a positive or None, got {max_concurrency}.")
+    # As many envs run at once as there are workers.
+    return min(num_envs if num_workers is None else num_workers, int(max_concurrency))
+
+
+def _start_method(context: str | None, start_method: str | None) -> str:
+    """Returns the start method: the argument, Gymnasium's argument, or what the program has set."""
+    if context is not None and start_method is not None and context != start_method:
+        raise ArgumentError(f"context={context!r} and start_method={start_method!r} differ; give one of them")
+    chosen = start_method or context
+    if chosen is None and "multiprocessing" in sys.modules:
+        import multiprocessing
+
+        chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or "forkserver"
+
+
+def _split_options(options: Any, num_envs: int) -> tuple[list[Any], np.ndarray | None]:
+    """Returns each env's options, and the mask of envs to reset."""
+    if options is None:
+        return [None] * num_envs, None
+    if isinstance(options, dict):
+        mask = _checked_mask(options["reset_mask"], num_envs) if "reset_mask" in options else None
+        common = {key: value for key, value in options.items() if key != "reset_mask"}
+        return [common] * num_envs, mask
+    if isinstance(options, (list, tuple)):
+        if len(options) != num_envs:
+            raise ArgumentError(f"options has {len(options)} entries for {num_envs} envs; give one for each")
+        return list(options), None
+    raise ArgumentTypeError(f"options must be a dict, a list with one dict for each env, or None, found {options!r}")
+
+
+def _checked_mask(mask: Any, num_envs: int) -> np.ndarray:
+    if not isinstance(mask, np.ndarray):
+        raise ArgumentTypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ArgumentError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise ArgumentTypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ArgumentError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    return mask.copy()
+
+
+def _add_final_observations(infos: dict[str, Any], finals: dict[int, Any], num_envs: int) -> None:
+    """Puts last observations where Gymnasium's users look for them: an array of objects and a mask."""
+    observations = np.full(num_envs, None, dtype=object)
+    mask = np.zeros(num_envs, dtype=np.bool_)
+    for row, observation in finals.items():
+        observations[row] = observation
+        mask[row] = True
+    infos["final_obs"], infos["_final_obs"] = observations, mask

@@ -1,0 +1,57 @@
+"""The serial backend: hosts in the caller's own thread, called as requests are collected."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shoal.backends.backend import Incoming, WorkerStart
+from shoal.worker import Close, EnvHost, Request
+
+
+class SerialBackend:
+    """Answers a request when its reply is asked for.
+
+    Attributes:
+        pids: This process's id, once for each worker.
+    """
+
+    def __init__(self, start: WorkerStart) -> None:
+        """Makes the hosts."""
+        self.pids = [os.getpid()] * start.num_workers
+        self._hosts = [EnvHost(worker) for worker in range(start.num_workers)]
+        self._requests: deque[tuple[int, Request]] = deque()
+        self._is_open = True
+
+    def start(self, worker: int, deadline: float | None) -> None:
+        """Does nothing: a host needs no starting."""
+
+    def check_functions(self, functions: list[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
+        """Returns them as they are: they are called here."""
+        return functions
+
+    def submit(self, worker: int, request: Request) -> None:
+        """Keeps the request until it is collected."""
+        self._requests.append((worker, request))
+
+    def collect(self, count: int, deadline: float | None) -> Incoming:
+        """Answers requests in order; a deadline cannot interrupt the env that is being called."""
+        replies = []
+        while self._requests and len(replies) < count:
+            worker, request = self._requests.popleft()
+            replies.append(self._hosts[worker].handle(request))
+        return Incoming(replies)
+
+    def current_row(self, worker: int) -> int | None:
+        """Returns None: nothing goes on while the caller looks."""
+        return None
+
+    def close(self, timeout: float, *, ask: bool) -> Incoming:
+        """Closes the envs."""
+        if not self._is_open:
+            return Incoming()
+        self._is_open = False
+        self._requests.clear()
+        return Incoming([host.handle(Close(0)) for host in self._hosts])

@@ -1,0 +1,321 @@
+"""The engine: a batch of envs in workers, stepped as one. Faces are thin views of it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.backends import WorkerStart, make_backend
+from shoal.engine.exchange import Exchange, Pending
+from shoal.engine.memory import BatchMemory
+from shoal.engine.options import Options, StateErrors, split
+from shoal.engine.shutdown import close_backend
+from shoal.engine.start import build
+from shoal.errors import ArgumentError, StateError
+from shoal.memory import Block, Segment
+from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Reset, SetAttribute, Step
+from shoal.worker.failures import raise_failures
+from shoal.worker.infos import merge
+
+Resolve = Callable[[list[Any]], Description]
+
+
+class StepBatch(NamedTuple):
+    """The results of one step.
+
+    Attributes:
+        observations: Batch of observations, `[B, ...]` each leaf.
+        rewards: `[B]`, float64.
+        terminations: `[B]`, bool.
+        truncations: `[B]`, bool.
+        infos: Columns and masks by key, see `shoal.worker.infos`.
+        final_observations: With same-step autoreset the last observation of each env whose episode
+            ended, by row.
+    """
+
+    observations: Any
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    infos: dict[str, Any]
+    final_observations: dict[int, Any]
+
+
+class Engine:
+    """Owns the workers, the memory and the state of one batch.
+
+    Attributes:
+        num_envs: `B`.
+        num_workers: How many workers share them.
+        name: What error messages call the batch.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        driver_factory: DriverFactory,
+        resolve: Resolve,
+        options: Options,
+        *,
+        setups: Sequence[Callable[[], Any]] = (),
+        preload: Sequence[str] = (),
+        name: str = "Engine",
+        state_errors: StateErrors | None = None,
+    ) -> None:
+        """Starts the workers and builds the envs; nothing is left running if that fails.
+
+        Args:
+            env_fns: Constructors of envs.
+            driver_factory: Makes a driver from a constructor, beside the env.
+            resolve: Takes every env's facts, raises if they cannot be one batch, and returns how their
+                values travel.
+            options: How to work.
+            setups: Called in each worker before its envs are constructed.
+            preload: Modules worth importing before workers are forked.
+            name: What error messages call the batch.
+            state_errors: Classes to raise for calls at the wrong moment.
+        """
+        self.num_envs = len(env_fns)
+        if not self.num_envs:
+            raise ArgumentError("env_fns is empty; give at least one function that constructs an env")
+        self.num_workers = options.workers_for(self.num_envs)
+        self.name = name
+        self._options = options
+        self._errors = state_errors or StateErrors()
+        self._rows = split(self.num_envs, self.num_workers)
+        self._workers = range(self.num_workers)
+        self._lock = threading.RLock()
+        self._pending: Pending | None = None
+        # Why an env must be reset before it is stepped, by row.
+        self._unready = dict.fromkeys(range(self.num_envs), "it has not been reset yet")
+        start = WorkerStart(
+            num_workers=self.num_workers,
+            start_method=options.start_method,
+            num_threads=options.worker_threads,
+            entropy=tuple(secrets.randbits(32) for _ in range(4)),
+            preload=preload,
+        )
+        backend = self._backend = make_backend(options.backend, start)
+        segments: list[Segment] = []
+        try:
+            self._exchange = Exchange(backend, self._rows)
+            facts = build(backend, self._exchange, list(env_fns), self._rows, driver_factory, setups, options)
+            self._description = resolve(facts)
+            self._memory = BatchMemory(self._description, self.num_envs, options)
+            segments.append(self._memory.segment)
+            self._check(self._exchange.wait(
+                self._exchange.submit("attach", self._memory.attach, self._workers), options.start_timeout
+            ))
+        except BaseException:
+            close_backend(backend, segments, min(1.0, options.close_timeout))
+            raise
+        self._finalizer = weakref.finalize(self, close_backend, backend, segments, options.close_timeout)
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process id of each worker; this process's own where workers are no processes."""
+        return list(self._backend.pids)
+
+    @property
+    def is_closed(self) -> bool:
+        """Tells whether `close` has been called."""
+        return not self._finalizer.alive
+
+    def reset_async(
+        self, seeds: Sequence[int | None], options: Sequence[Any], chosen: Sequence[bool] | np.ndarray | None = None
+    ) -> None:
+        """Starts resetting the envs.
+
+        Args:
+            seeds: One for each env.
+            options: One for each env, handed to its `reset`; every env gets a copy.
+            chosen: Which envs to reset, None for all; the others keep their last observation.
+
+        Raises:
+            StateError: Another call is pending, or an env that is left alone has nothing to show yet.
+        """
+        with self._lock:
+            self._require_idle("reset")
+            flags = [True] * self.num_envs if chosen is None else [bool(each) for each in chosen]
+            never = [row for row, reason in self._unready.items() if not flags[row] and "not been reset" in reason]
+            if never:
+                raise StateError(f"env {never[0]} has not been reset yet and is left out of this reset; reset all first")
+            block = self._acquire()
+
+            def request(sequence: int, worker: int) -> Reset:
+                own = slice(*self._rows[worker])
+                return Reset(sequence, block.index, seeds[own], options[own], flags[own])
+
+            self._pending = self._exchange.submit("reset", request, self._workers, block)
+            for row in [row for row in self._unready if flags[row]]:
+                del self._unready[row]
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Returns `(observations, infos)` of the reset that was started."""
+        with self._lock:
+            block, replies = self._finish("reset", timeout)
+            return self._memory.take_observations(block), self._infos(replies)
+
+    def step_async(self, actions: Any) -> None:
+        """Starts stepping every env.
+
+        Args:
+            actions: A batch of actions, `[B, ...]` each leaf; copied before this returns.
+
+        Raises:
+            MisfitError: The actions do not fit; nothing was sent.
+            StateError: Another call is pending, or an env must be reset first.
+        """
+        with self._lock:
+            self._require_idle("step")
+            if self._unready:
+                row, reason = min(self._unready.items())
+                raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
+            block = self._acquire()
+            self._memory.encode_actions(actions)
+            rows, index = self._rows, block.index
+            self._pending = self._exchange.submit(
+                "step", lambda sequence, worker: Step(sequence, *rows[worker], index), self._workers, block
+            )
+
+    def step_wait(self, timeout: float | None = None) -> StepBatch:
+        """Returns the results of the step that was started.
+
+        Args:
+            timeout: Seconds; None for the engine's `step_timeout`.
+
+        Raises:
+            StepTimeoutError: Not all envs have answered; wait again, or reset to give the step up.
+            WorkerDiedError: A worker died.
+            Exception: Whatever an env raised; the other envs have stepped.
+        """
+        with self._lock:
+            block, replies = self._finish("step", timeout)
+            memory = self._memory
+            rewards, terminations, truncations = memory.take_scalars(block)
+            if self._options.autoreset is Autoreset.DISABLED:
+                for row in np.flatnonzero(terminations | truncations):
+                    self._unready[int(row)] = "its episode has ended and autoreset is disabled"
+            finals = memory.take_finals(block)
+            return StepBatch(
+                memory.take_observations(block), rewards, terminations, truncations, self._infos(replies), finals
+            )
+
+    def step(self, actions: Any) -> StepBatch:
+        """Steps every env and waits for the results."""
+        with self._lock:
+            self.step_async(actions)
+            return self.step_wait()
+
+    def call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Starts calling a method of every env, or reading an attribute."""
+        with self._lock:
+            self._require_idle("call")
+            self._pending = self._exchange.submit(
+                "call", lambda sequence, _: Call(sequence, name, args, kwargs), self._workers
+            )
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Returns every env's result, in order."""
+        with self._lock:
+            _, replies = self._finish("call", timeout)
+            return tuple(value for reply in replies for value in reply.values)
+
+    def set_attribute(self, name: str, values: Sequence[Any]) -> None:
+        """Sets an attribute of every env, to one value each."""
+        with self._lock:
+            self._require_idle("set_attr")
+            self._pending = self._exchange.submit(
+                "set_attr",
+                lambda sequence, worker: SetAttribute(sequence, name, values[slice(*self._rows[worker])]),
+                self._workers,
+            )
+            self._finish("set_attr", None)
+
+    def close(self, timeout: float | None = None, *, ask: bool = True) -> None:
+        """Closes the envs and ends the workers; idempotent, bounded, never raises for what an env does.
+
+        Args:
+            timeout: Seconds that envs may take to close; None for the engine's `close_timeout`.
+            ask: Whether to let the envs finish and close at all before their workers are told to end.
+        """
+        # Another thread may be waiting for a reply that never comes.
+        locked = self._lock.acquire(timeout=self._options.close_timeout)
+        try:
+            detached = self._finalizer.detach()
+            if detached is not None:
+                _, function, args, _ = detached
+                *resources, usual_timeout = args
+                function(*resources, usual_timeout if timeout is None else timeout, ask=ask)
+                self._pending = None
+        finally:
+            if locked:
+                self._lock.release()
+
+    def check_open(self) -> None:
+        """Raises the closed error if the batch is closed."""
+        if self.is_closed:
+            raise self._errors.closed(f"Trying to operate on `{self.name}`, after a call to `close()`.")
+
+    def _require_idle(self, kind: str) -> None:
+        self.check_open()
+        pending = self._pending
+        if pending is None:
+            return
+        if not pending.is_late:
+            method = kind if kind == "set_attr" else f"{kind}_async"
+            raise self._errors.pending(
+                f"Calling `{method}` while waiting for a pending call to `{pending.kind}` to complete.", pending.kind
+            )
+        # Its deadline has passed and the caller has moved on, so its results are given up.
+        self._exchange.abandon(pending)
+        self._pending = None
+        for worker in pending.awaiting:
+            for row in range(*self._rows[worker]):
+                self._unready[row] = f"its last {pending.kind} was not waited for"
+
+    def _acquire(self) -> Block:
+        block = self._memory.acquire()
+        while block is None:
+            self._exchange.settle(self._options.step_timeout)
+            block = self._memory.acquire()
+        return block
+
+    def _finish(self, kind: str, timeout: float | None) -> tuple[Block, list[Reply]]:
+        """Waits for the pending call of this kind."""
+        self.check_open()
+        pending = self._pending
+        if pending is None or pending.kind != kind:
+            raise self._errors.no_pending(
+                f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
+            )
+        try:
+            replies = self._exchange.wait(pending, self._options.step_timeout if timeout is None else timeout)
+        except BaseException:
+            if not pending.is_late:
+                self._pending = None
+            raise
+        self._pending = None
+        self._check(replies, needs_reset=kind in ("reset", "step"))
+        return pending.block, replies  # type: ignore[return-value]
+
+    def _check(self, replies: list[Reply], *, needs_reset: bool = False) -> None:
+        """Raises what went wrong beside an env."""
+        failures = [failure for reply in replies for failure in reply.failures]
+        if not failures:
+            return
+        if needs_reset:
+            for failure in failures:
+                self._unready[failure.row] = f"its last {failure.doing} raised {type(failure.error).__name__}"
+        raise_failures(failures)
+
+    def _infos(self, replies: list[Reply]) -> dict[str, Any]:
+        parts = [reply.infos for reply in replies if reply.infos]
+        return merge(parts, self.num_envs) if parts else {}
+
+

@@ -1,0 +1,172 @@
+"""Requests on their way and the replies that are due, told apart by number and by nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shoal.backends import Backend, Death
+from shoal.engine.supervision import describe_late, worker_died
+from shoal.errors import StepTimeoutError, WorkerDiedError
+from shoal.memory import Block
+from shoal.worker import Reply, Request
+
+# How long the other workers may take to finish once one has died, so that the news is not held back.
+_SIBLING_GRACE = 0.5  # seconds
+
+
+@dataclass
+class Pending:
+    """One request to all workers that has not been answered by all.
+
+    Attributes:
+        kind: `"reset"`, `"step"`, `"call"`, ...
+        sequence: Its number.
+        block: Where its results go, None if they come with the replies.
+        awaiting: Workers whose replies are due.
+        replies: Those that are there.
+        is_late: Whether a wait for it has timed out.
+    """
+
+    kind: str
+    sequence: int
+    block: Block | None
+    awaiting: set[int]
+    replies: list[Reply] = field(default_factory=list)
+    is_late: bool = False
+
+
+class Exchange:
+    """Carries the engine's requests to the workers of a backend, and sorts what comes back.
+
+    Attributes:
+        dead: Workers that have died, with the error that says how.
+    """
+
+    def __init__(self, backend: Backend, rows: Sequence[tuple[int, int]]) -> None:
+        """Takes each worker's rows, last exclusive."""
+        self.dead: dict[int, WorkerDiedError] = {}
+        self._backend = backend
+        self._rows = rows
+        self._sequence = 0
+        # Requests that nobody waits for any more; their replies must still be told apart from others'.
+        self._stragglers: dict[int, Pending] = {}
+
+    def submit(
+        self, kind: str, make_request: Callable[[int, int], Request], workers: Sequence[int], block: Block | None = None
+    ) -> Pending:
+        """Sends a request to some workers.
+
+        Args:
+            kind: What to call it.
+            make_request: Makes the request from its number and the worker's.
+            workers: Who gets it.
+            block: Where the workers will write.
+
+        Raises:
+            WorkerDiedError: One of them is known to be dead; nothing was sent.
+        """
+        for worker in self.dead:
+            if worker in workers:
+                raise self.dead[worker]
+        self._sequence += 1
+        sequence = self._sequence
+        pending = Pending(kind, sequence, block, set(workers))
+        if block is not None:
+            block.writers = len(workers)
+        backend = self._backend
+        for worker in workers:
+            backend.submit(worker, make_request(sequence, worker))
+        return pending
+
+    def wait(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> list[Reply]:
+        """Waits for all replies, or for the first with a failure, and returns them in the order of workers.
+
+        Raises:
+            StepTimeoutError: Some are still due; the request stays pending.
+            WorkerDiedError: A worker has died over it; replies that are still due will be dropped.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        died: list[WorkerDiedError] = []
+        while pending.awaiting:
+            incoming = self._backend.collect(1 if stop_at_failure else len(pending.awaiting), deadline)
+            for reply in incoming.replies:
+                self._route(reply, pending)
+            if stop_at_failure and any(reply.failures for reply in pending.replies):
+                break
+            for death in incoming.deaths:
+                error = self._bury(death, pending)
+                if death.worker in pending.awaiting:
+                    died.append(error)
+                    pending.awaiting.discard(death.worker)
+                    grace = time.monotonic() + _SIBLING_GRACE
+                    deadline = grace if deadline is None else min(deadline, grace)
+            if pending.awaiting and deadline is not None and time.monotonic() >= deadline:
+                if died:
+                    break
+                pending.is_late = True
+                raise StepTimeoutError(self._lateness(pending, timeout))
+        if died:
+            self.abandon(pending)
+            first, *others = died
+            if others:
+                first.args = ("\n".join(str(error) for error in died),)
+            raise first
+        return sorted(pending.replies, key=_worker_of)
+
+    def abandon(self, pending: Pending) -> None:
+        """Stops waiting for a request; late replies to it will be recognised and dropped."""
+        if pending.awaiting:
+            self._stragglers[pending.sequence] = pending
+
+    def settle(self, timeout: float | None) -> None:
+        """Waits for a late reply to a request that nobody waits for; raises `StepTimeoutError`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        late = next(iter(self._stragglers.values()))
+        incoming = self._backend.collect(1, deadline)
+        for reply in incoming.replies:
+            self._route(reply, late)
+        for death in incoming.deaths:
+            self._bury(death, late)
+            late.awaiting.discard(death.worker)
+        if not late.awaiting:
+            self._stragglers.pop(late.sequence, None)
+        elif deadline is not None and time.monotonic() >= deadline:
+            raise StepTimeoutError(self._lateness(late, timeout))
+
+    def _route(self, reply: Reply, expected: Pending) -> None:
+        pending = expected if reply.sequence == expected.sequence else self._stragglers.get(reply.sequence)
+        if pending is None:
+            return
+        pending.awaiting.discard(reply.worker)
+        if pending.block is not None:
+            pending.block.writers -= 1
+        if pending is expected:
+            pending.replies.append(reply)
+        elif not pending.awaiting:
+            del self._stragglers[reply.sequence]
+
+    def _bury(self, death: Death, current: Pending) -> WorkerDiedError:
+        was_busy = death.worker in current.awaiting
+        error = worker_died(death, self._rows[death.worker], current.kind if was_busy else "")
+        self.dead[death.worker] = error
+        for pending in (current, *self._stragglers.values()):
+            if death.worker in pending.awaiting and pending.block is not None:
+                pending.block.writers -= 1
+            if pending is not current:
+                pending.awaiting.discard(death.worker)
+        return error
+
+    def _lateness(self, pending: Pending, timeout: float | None) -> str:
+        late = [
+            (worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)
+        ]
+        return (
+            f"The call to `{pending.kind}_wait` has timed out after {timeout} second(s). "
+            f"No answer from {describe_late(late)}."
+        )
+
+
+def _worker_of(reply: Reply) -> int:
+    return reply.worker

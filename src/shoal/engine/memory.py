@@ -1,0 +1,71 @@
+"""The memory of a batch: actions in front, result blocks behind, in one segment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoal.engine.options import Options
+from shoal.memory import Block, Blocks, Layout, Segment
+from shoal.worker import Attach, Autoreset, Description
+from shoal.worker.record import result_groups
+
+
+class BatchMemory:
+    """Where a batch's values are, as the engine sees it.
+
+    Attributes:
+        segment: All of it.
+    """
+
+    def __init__(self, description: Description, num_envs: int, options: Options) -> None:
+        """Reserves what the batch needs.
+
+        Raises:
+            SharedMemoryError: It cannot be had.
+        """
+        self._description = description
+        self._actions = Layout.of(num_envs, {"action": description.action.leaves})
+        self._results = Layout.of(num_envs, result_groups(description, options.autoreset))
+        self._num_blocks = Blocks.count_for(self._results) if options.copy else 1
+        self.segment = Segment.create(self._actions.nbytes + self._num_blocks * self._results.nbytes)
+        self._action_views = self._actions.views(self.segment.buffer, 0)["action"]
+        self._blocks = Blocks(self._results, self.segment, self._actions.nbytes, self._num_blocks)
+        # Without copies the caller holds the buffer itself, made once.
+        self._raw = None if options.copy else description.observation.batch(self._blocks[0].views["observation"])
+        self._read_finals = [
+            description.observation.reader(self._blocks[index].views["final_observation"])
+            for index in range(self._num_blocks)
+            if options.autoreset is Autoreset.SAME_STEP
+        ]
+
+    def attach(self, sequence: int, worker: int) -> Attach:
+        """Returns the request that hands the memory to a worker."""
+        return Attach(sequence, self._description, self._results, self._actions, self._num_blocks, self.segment)
+
+    def acquire(self) -> Block | None:
+        """Returns a block to write results to, None while workers still write to all."""
+        return self._blocks.acquire()
+
+    def encode_actions(self, actions: Any) -> None:
+        """Stores a batch of actions; raises `MisfitError`."""
+        self._description.action.encode(self._action_views, actions, "action")
+
+    def take_observations(self, block: Block) -> Any:
+        """Returns the batch of observations, `[B, ...]` each leaf, for the caller to keep."""
+        if self._raw is not None:
+            return self._raw
+        return self._description.observation.batch(block.take("observation"))
+
+    def take_scalars(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns rewards, terminations and truncations, `[B]` each, copies."""
+        views = block.views
+        return views["reward"][0].copy(), views["terminated"][0].copy(), views["truncated"][0].copy()
+
+    def take_finals(self, block: Block) -> dict[int, Any]:
+        """Returns the last observations of episodes that ended in a same-step autoreset, by row, copies."""
+        if not self._read_finals:
+            return {}
+        read = self._read_finals[block.index]
+        return {int(row): read(int(row), int(row) + 1)[0] for row in np.flatnonzero(block.views["has_final"][0])}

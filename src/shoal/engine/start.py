@@ -1,0 +1,67 @@
+"""Starts the workers of a batch and has them build its envs; all of them, or none is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shoal.backends import Backend
+from shoal.engine.exchange import Exchange
+from shoal.engine.options import Options
+from shoal.errors import StartTimeoutError, StepTimeoutError
+from shoal.worker import Build, DriverFactory
+from shoal.worker.failures import raise_failures
+
+
+def build(
+    backend: Backend,
+    exchange: Exchange,
+    env_fns: list[Callable[[], Any]],
+    rows: Sequence[tuple[int, int]],
+    driver_factory: DriverFactory,
+    setups: Sequence[Callable[[], Any]],
+    options: Options,
+) -> list[Any]:
+    """Starts every worker, builds every env, and returns each env's facts in the order of rows.
+
+    Raises:
+        StartTimeoutError: Not everything was built in time.
+        StartError: A worker could not be started.
+        WorkerDiedError: A worker died over it.
+        Exception: Whatever a constructor raised.
+    """
+    functions = backend.check_functions(env_fns)
+    deadline = None if options.start_timeout is None else time.monotonic() + options.start_timeout
+    if options.worker_init is not None:
+        setups = [*setups, options.worker_init]
+
+    def request(sequence: int, worker: int) -> Build:
+        first, last = rows[worker]
+        return Build(sequence, first, functions[first:last], driver_factory, setups, options.autoreset)
+
+    facts: list[Any] = []
+    workers = range(len(rows))
+    for group in [[worker] for worker in workers] if options.start_serially else [list(workers)]:
+        for worker in group:
+            backend.start(worker, deadline)
+        # One request a worker, so that the first failure is heard while the others are still at it.
+        pending = exchange.submit("constructor", request, group)
+        try:
+            replies = exchange.wait(pending, _remaining(deadline), stop_at_failure=True)
+        except StepTimeoutError as error:
+            late = str(error).partition("No answer from ")[2]
+            raise StartTimeoutError(
+                f"not all envs were built within start_timeout={options.start_timeout} seconds. No answer from "
+                f"{late} Give them more time with start_timeout=, or None for no limit."
+            ) from None
+        failures = [failure for reply in replies for failure in reply.failures]
+        if failures:
+            raise_failures(failures)
+        for reply in replies:
+            facts += reply.values
+    return facts
+
+
+def _remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,0 +1,106 @@
+"""Result blocks and their leases: arrays that never change under the user, mostly without a copy.
+
+A block holds one batch of results. What the user gets are arrays made on the block, and the block is
+not written again while one of them, or a view of one, is alive: each array has a weak reference here,
+and a view keeps its array alive. When every block is held the results go to a block that is never
+lent, and are copied out of it. Small arrays are always copied: that is cheaper than keeping track.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+
+from shoal.memory.layout import Layout
+from shoal.memory.segment import Segment
+
+# Copying 16 KiB costs about what lending costs: one array, one weak reference, one look at it later.
+SMALLEST_LOAN = 16 * 1024  # bytes
+LENDABLE_BLOCKS = 3
+# A batch so large that spare blocks would cost more than the copies they save.
+LARGE_BATCH = 256 * 2**20  # bytes
+
+
+class Block:
+    """One batch of results.
+
+    Attributes:
+        index: Its number in the segment, as workers are told it.
+        views: For each group of the layout its leaves `[B, ...]`, overwritten by later steps.
+        writers: How many workers may still be writing to it.
+    """
+
+    def __init__(self, index: int, layout: Layout, segment: Segment, start: int, can_lend: bool) -> None:
+        """Lies at `start` bytes in the segment."""
+        self.index = index
+        self.views = layout.views(segment.buffer, start)
+        self.writers = 0
+        self._can_lend = can_lend
+        self._layout = layout
+        self._buffer = segment.buffer
+        self._start = start
+        self._loans: list[weakref.ref[np.ndarray]] = []
+
+    def is_free(self) -> bool:
+        """Tells whether nobody holds an array of it and no worker writes to it."""
+        if self.writers:
+            return False
+        for loan in self._loans:
+            if loan() is not None:
+                return False
+        self._loans.clear()
+        return True
+
+    def take(self, group: str) -> list[np.ndarray]:
+        """Returns a group's leaves `[B, ...]` as arrays that nobody else will write to."""
+        taken = []
+        for place, view in zip(self._layout.groups[group], self.views[group], strict=True):
+            if self._can_lend and view.nbytes >= SMALLEST_LOAN:
+                array = place.view(self._buffer, self._start)
+                self._loans.append(weakref.ref(array))
+            else:
+                array = view.copy()
+            taken.append(array)
+        return taken
+
+
+class Blocks:
+    """All result blocks of a batch, in one stretch of the segment."""
+
+    def __init__(self, layout: Layout, segment: Segment, start: int, count: int) -> None:
+        """The last of the `count` blocks is never lent, so that there always is one to write to."""
+        self._blocks = [
+            Block(index, layout, segment, start + index * layout.nbytes, can_lend=index < count - 1)
+            for index in range(count)
+        ]
+
+    @staticmethod
+    def count_for(layout: Layout) -> int:
+        """Returns how many blocks are worth their memory: one that is never lent, and some to lend."""
+        if not any(place_nbytes >= SMALLEST_LOAN for place_nbytes in _sizes(layout)):
+            return 2
+        return 2 if layout.nbytes >= LARGE_BATCH else LENDABLE_BLOCKS + 1
+
+    def __getitem__(self, index: int) -> Block:
+        """Returns the block of that number."""
+        return self._blocks[index]
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._blocks)
+
+    def acquire(self) -> Block | None:
+        """Returns a block that may be overwritten, the most recently used ones first, None if there is none."""
+        for block in self._blocks:
+            if block.is_free():
+                return block
+        return None
+
+
+def _sizes(layout: Layout) -> list[int]:
+    return [
+        int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize
+        for places in layout.groups.values()
+        for place in places
+    ]

@@ -1,0 +1,166 @@
+"""A nest: codecs inside dictionaries and tuples of any depth, used as one codec.
+
+Containers are optree's; a value may come in any mapping or sequence of the right keys or length.
+Keys that the structure does not know are left out, as Gymnasium does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from shoal.errors import MisfitError
+from shoal.structure.codec import Codec, Reader, Views, Writer
+from shoal.structure.leaf import Leaf, Path, describe_path
+
+
+class Nest:
+    """A structure of codecs, itself a codec.
+
+    Attributes:
+        leaves: All leaves, with their paths from the root.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        """Takes codecs in nested dicts and tuples, or one codec."""
+        self._tree = tree
+        self._codecs, self._treespec = optree.tree_flatten(tree)
+        self._paths: list[Path] = list(self._treespec.paths())
+        self._is_plain = self._treespec.num_nodes == 1
+        self.leaves: tuple[Leaf, ...] = tuple(
+            Leaf((*path, *leaf.path), leaf.shape, leaf.dtype)
+            for path, codec in zip(self._paths, self._codecs, strict=True)
+            for leaf in codec.leaves
+        )
+
+    def writer(self, views: Views, where: str) -> Writer:
+        """Returns a function that stores one nested value in one row."""
+        writers = [
+            codec.writer(own, where + describe_path(path))
+            for codec, own, path in zip(self._codecs, self._split(views), self._paths, strict=True)
+        ]
+        if self._is_plain:
+            return writers[0]
+        flatten = self._flatten
+
+        def write(row: int, value: Any) -> None:
+            for write_leaf, item in zip(writers, flatten(value, where), strict=True):
+                write_leaf(row, item)
+
+        return write
+
+    def reader(self, views: Views) -> Reader:
+        """Returns a function that gives rows as separate nested values."""
+        readers = [codec.reader(own) for codec, own in zip(self._codecs, self._split(views), strict=True)]
+        if self._is_plain:
+            return readers[0]
+        unflatten = self._treespec.unflatten
+        if not readers:
+            return lambda first, last: [unflatten(()) for _ in range(last - first)]
+
+        def read(first: int, last: int) -> list[Any]:
+            columns = [read_leaf(first, last) for read_leaf in readers]
+            return [unflatten(items) for items in zip(*columns, strict=True)]
+
+        return read
+
+    def encode(self, views: Views, batch: Any, where: str) -> None:
+        """Stores a batch, given as a nest of batches or as a sequence with one value for each env."""
+        if self._is_plain:
+            self._codecs[0].encode(views, batch, where)
+            return
+        try:
+            parts = self._flatten(batch, where)
+        except MisfitError as error:
+            rows = len(views[0]) if views else 0
+            if not _is_one_per_env(batch, self._tree):
+                raise
+            if len(batch) != rows:
+                raise MisfitError(where, f"expected {rows}, one for each env, found {len(batch)}") from error
+            write = self.writer(views, where)
+            for row, value in enumerate(batch):
+                try:
+                    write(row, value)
+                except MisfitError as misfit:
+                    raise misfit.inside(f"env {row}: ") from None
+            return
+        for codec, own, path, part in zip(self._codecs, self._split(views), self._paths, parts, strict=True):
+            codec.encode(own, part, where + describe_path(path))
+
+    def batch(self, views: Views) -> Any:
+        """Returns the nest of batches; containers are new, arrays are the views."""
+        return self._treespec.unflatten(
+            codec.batch(own) for codec, own in zip(self._codecs, self._split(views), strict=True)
+        )
+
+    def _split(self, views: Views) -> list[Views]:
+        """Returns, for each codec, its own part of the flat list of views."""
+        parts, start = [], 0
+        for codec in self._codecs:
+            stop = start + len(codec.leaves)
+            parts.append(views[start:stop])
+            start = stop
+        return parts
+
+    def _flatten(self, value: Any, where: str) -> list[Any]:
+        """Returns one item for each codec, whatever mappings and sequences the value is made of."""
+        try:
+            return self._treespec.flatten_up_to(value)
+        except ValueError:
+            # Rare: other containers than ours, another key order, more keys, or a real misfit.
+            items: list[Any] = []
+            _flatten_loosely(self._tree, value, where, items)
+            return items
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as the tree alone."""
+        return Nest, (self._tree,)
+
+    def __repr__(self) -> str:
+        """Returns the tree."""
+        return f"Nest({self._tree})"
+
+
+def _flatten_loosely(tree: Any, value: Any, where: str, items: list[Any]) -> None:
+    match tree:
+        case dict():
+            if not isinstance(value, Mapping):
+                raise MisfitError(where, f"expected a dict with keys {list(tree)}, found {_kind(value)}")
+            missing = [key for key in tree if key not in value]
+            if missing:
+                raise MisfitError(where, f"key {missing[0]!r} is missing; expected {list(tree)}, found {list(value)}")
+            # optree's order, which is not always the dictionary's.
+            for key in optree.tree_structure(tree).entries():
+                _flatten_loosely(tree[key], value[key], f"{where}[{key!r}]", items)
+        case tuple():
+            if not _is_sequence(value):
+                raise MisfitError(where, f"expected a tuple of {len(tree)}, found {_kind(value)}")
+            if len(value) != len(tree):
+                raise MisfitError(where, f"expected a tuple of {len(tree)}, found {len(value)} items")
+            for position, (subtree, item) in enumerate(zip(tree, value, strict=True)):
+                _flatten_loosely(subtree, item, f"{where}[{position}]", items)
+        case _:
+            items.append(value)
+
+
+def _is_sequence(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _is_one_per_env(batch: Any, tree: Any) -> bool:
+    """Tells whether a batch is a sequence of single values rather than a nest of batches."""
+    if not _is_sequence(batch):
+        return False
+    container = Mapping if isinstance(tree, dict) else Sequence
+    return all(isinstance(item, container) and not isinstance(item, str) for item in batch)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return f"a {type(value).__name__}"

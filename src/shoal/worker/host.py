@@ -1,0 +1,279 @@
+"""The host owns a worker's envs and answers requests about them, the same way in every backend."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ArgumentError, StateError
+from shoal.structure.cast import fit
+from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
+from shoal.worker.driver import Driver
+from shoal.worker.failures import Failure
+from shoal.worker.infos import gather
+from shoal.worker.messages import Attach, Build, Call, Close, Reply, Request, Reset, SetAttribute, Step
+from shoal.worker.record import Record
+
+_REWARD = np.dtype(np.float64)
+_FLAG = np.dtype(np.bool_)
+
+
+class Terminated(BaseException):
+    """The worker has been told to end now; not for an env to catch."""
+
+
+class EnvSlot:
+    """One env's place: its driver, and what its next step does.
+
+    Attributes:
+        row: Its row in the batch.
+        step: What the host calls to step it; modes and failures replace it.
+        last_observation: What it observed last, for a reset that leaves it alone.
+    """
+
+    __slots__ = ("driver", "host", "last_observation", "row", "step")
+
+    def __init__(self, host: EnvHost, row: int, driver: Driver) -> None:
+        """An env that was not reset yet."""
+        self.host = host
+        self.row = row
+        self.driver = driver
+        self.last_observation: Any = None
+        self.refuse("it has not been reset yet")
+
+    def refuse(self, reason: str) -> None:
+        """Makes stepping an error until the next reset."""
+
+        def step(_action: Any) -> Any:
+            raise StateError(f"env {self.row} cannot be stepped: {reason}; reset it first")
+
+        self.step: Callable[[Any], Any] = step
+
+    def restart(self, seed: int | None = None, options: Any = None) -> EpisodeEnd:
+        """Resets the env, and makes its next step an ordinary one."""
+        observation, info = self.driver.reset(seed, options)
+        self.step = self.driver.step
+        return observation, info
+
+    def keep_final(self, observation: Any) -> None:
+        """Stores the last observation of the episode that has just ended."""
+        self.host.record.keep_final(self.row, observation)
+
+
+class EnvHost:
+    """Owns consecutive rows of a batch.
+
+    Attributes:
+        worker: Number of this worker.
+        first_row: Row of its first env.
+        record: The block that is being written.
+    """
+
+    record: Record
+
+    def __init__(self, worker: int, note_row: Callable[[int], None] = lambda row: None) -> None:
+        """Starts without envs; `note_row` is told the row, plus one, that is being worked on, and 0 after."""
+        self.worker = worker
+        self._note_row = note_row
+        self.first_row = 0
+        self._slots: list[EnvSlot] = []
+        self._records: list[Record] = []
+        self._read_actions: Callable[[int, int], list[Any]] = lambda first, last: []
+        self._end_episode = AUTORESET[Autoreset.NEXT_STEP]
+
+    def handle(self, request: Request) -> Reply:
+        """Returns the reply; an exception of an env is part of it and never raised."""
+        match request:
+            case Step():
+                return self._step(request)
+            case Reset():
+                return self._reset(request)
+            case Call(sequence, name, args, kwargs):
+                return self._for_each(sequence, name, lambda slot, _: slot.driver.call(name, args, kwargs))
+            case SetAttribute(sequence, name, values):
+                doing = f"setting {name!r}"
+                return self._for_each(sequence, doing, lambda slot, i: slot.driver.set_attribute(name, values[i]))
+            case Build():
+                return self._build(request)
+            case Attach():
+                return self._attach(request)
+            case Close(sequence):
+                return Reply(self.worker, sequence, failures=self.close())
+
+    def close(self) -> list[Failure]:
+        """Closes every env, whatever the others do, and returns what went wrong."""
+        slots, self._slots = self._slots, []
+        failures = []
+        for slot in slots:
+            self._note_row(slot.row + 1)
+            try:
+                slot.driver.close()
+            except Terminated:
+                # Told to hurry, but the other envs have a right to be closed too.
+                continue
+            except BaseException as error:
+                failures.append(Failure.of(slot.row, "close", error))
+        self._note_row(0)
+        return failures
+
+    def _step(self, request: Step) -> Reply:
+        first, last = request.first_row, request.last_row
+        start = self.first_row
+        slots = self._slots[first - start : last - start]
+        record = self.record = self._records[request.block]
+        write, note_row, end_episode = record.write_observation, self._note_row, self._end_episode
+        rewards: list[Any] = []
+        terminations: list[Any] = []
+        truncations: list[Any] = []
+        infos: list[tuple[int, dict[str, Any]]] = []
+        failures: list[Failure] = []
+        row = first
+        for slot, action in zip(slots, self._read_actions(first, last), strict=True):
+            row += 1
+            note_row(row)
+            try:
+                observation, reward, terminated, truncated, info = slot.step(action)
+                if terminated or truncated:
+                    observation, info = end_episode(slot, observation, info)
+                write(row - 1, observation)
+                slot.last_observation = observation
+                if info:
+                    infos.append((row - 1, info))
+            except Terminated:
+                raise
+            except BaseException as error:
+                self._fail(slot, "step", error, failures)
+                reward, terminated, truncated = 0.0, False, False
+            rewards.append(reward)
+            terminations.append(terminated)
+            truncations.append(truncated)
+        note_row(0)
+        try:
+            record.write_scalars(first, last, rewards, terminations, truncations)
+        except (TypeError, ValueError):
+            self._write_scalars_apart(slots, record, rewards, terminations, truncations, failures)
+        return Reply(self.worker, request.sequence, (), gather(infos) if infos else {}, failures)
+
+    def _write_scalars_apart(
+        self,
+        slots: Sequence[EnvSlot],
+        record: Record,
+        rewards: list[Any],
+        terminations: list[Any],
+        truncations: list[Any],
+        failures: list[Failure],
+    ) -> None:
+        """Writes rewards and flags that are not all plain numbers, or says whose is none."""
+        for slot, reward, terminated, truncated in zip(slots, rewards, terminations, truncations, strict=True):
+            try:
+                values = (
+                    [float(_scalar(reward, _REWARD, "reward"))],
+                    [bool(_scalar(terminated, _FLAG, "terminated"))],
+                    [bool(_scalar(truncated, _FLAG, "truncated"))],
+                )
+                record.write_scalars(slot.row, slot.row + 1, *values)
+            except (TypeError, ValueError) as error:
+                self._fail(slot, "step", error, failures)
+
+    def _reset(self, request: Reset) -> Reply:
+        record = self.record = self._records[request.block]
+        infos: list[tuple[int, dict[str, Any]]] = []
+        failures: list[Failure] = []
+        record.clear_final(self.first_row, self.first_row + len(self._slots))
+        for slot, seed, options, chosen in zip(
+            self._slots, request.seeds, request.options, request.chosen, strict=True
+        ):
+            self._note_row(slot.row + 1)
+            try:
+                if chosen:
+                    # Its own copy: an env that takes something out of its options takes it from nobody else.
+                    observation, info = slot.restart(seed, copy.deepcopy(options))
+                    record.write_observation(slot.row, observation)
+                    slot.last_observation = observation
+                    if info:
+                        infos.append((slot.row, info))
+                elif slot.last_observation is not None:
+                    record.write_observation(slot.row, slot.last_observation)
+            except Terminated:
+                raise
+            except BaseException as error:
+                self._fail(slot, "reset", error, failures)
+        self._note_row(0)
+        return Reply(self.worker, request.sequence, (), gather(infos), failures)
+
+    def _for_each(self, sequence: int, doing: str, act: Callable[[EnvSlot, int], Any]) -> Reply:
+        values: list[Any] = []
+        failures: list[Failure] = []
+        for position, slot in enumerate(self._slots):
+            self._note_row(slot.row + 1)
+            value = None
+            try:
+                value = act(slot, position)
+            except Terminated:
+                raise
+            except BaseException as error:
+                failures.append(Failure.of(slot.row, doing, error))
+            values.append(value)
+        self._note_row(0)
+        return Reply(self.worker, sequence, values, failures=failures)
+
+    def _build(self, request: Build) -> Reply:
+        self.first_row = request.first_row
+        self._end_episode = AUTORESET[request.autoreset]
+        facts: list[Any] = []
+        row = request.first_row
+        self._note_row(row + 1)
+        try:
+            for setup in request.setups:
+                setup()
+            for row, env_fn in enumerate(request.env_fns, request.first_row):
+                self._note_row(row + 1)
+                driver = request.driver_factory(env_fn)
+                self._slots.append(EnvSlot(self, row, driver))
+                self._refuse_shared_env(row, driver)
+                facts.append(driver.facts())
+        except Terminated:
+            raise
+        except BaseException as error:
+            return Reply(self.worker, request.sequence, failures=[Failure.of(row, "constructor", error)])
+        self._note_row(0)
+        return Reply(self.worker, request.sequence, facts)
+
+    def _refuse_shared_env(self, row: int, driver: Driver) -> None:
+        for other in self._slots[:-1]:
+            if other.driver.identity is driver.identity:
+                raise ArgumentError(
+                    f"env_fns {other.row} and {row} return the same env object, {driver.identity!r}; "
+                    "each must construct an env of its own: [lambda: make_env() for _ in range(n)]"
+                )
+
+    def _attach(self, request: Attach) -> Reply:
+        assert request.segment is not None
+        buffer = request.segment.buffer
+        description, first, last = request.description, self.first_row, self.first_row + len(self._slots)
+        action_views = request.actions.views(buffer, 0)["action"]
+        self._read_actions = description.action.reader(action_views)
+        self._records = [
+            Record(description, request.results.views(buffer, start), first, last)
+            for start in (
+                request.actions.nbytes + index * request.results.nbytes for index in range(request.num_blocks)
+            )
+        ]
+        return Reply(self.worker, request.sequence)
+
+    def _fail(self, slot: EnvSlot, doing: str, error: BaseException, failures: list[Failure]) -> None:
+        failures.append(Failure.of(slot.row, doing, error))
+        slot.refuse(f"its last {doing} raised {type(error).__name__}")
+
+
+def _scalar(value: Any, dtype: np.dtype, name: str) -> Any:
+    """Returns the one number that a reward or flag holds, also if it comes as an array of one."""
+    array = np.asarray(value)
+    if array.size == 1:
+        array = array.reshape(())
+    if dtype.kind == "b" and array.dtype.kind in "iub":
+        return array != 0
+    return fit(array, (), dtype, name)

@@ -1,0 +1,132 @@
+"""Requests to a host and its replies, the same for every backend.
+
+Rows count within the whole batch. Every request has a sequence number, its reply has the same, and
+nothing else tells which reply belongs to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.memory import Layout, Segment
+from shoal.worker.autoreset import Autoreset
+from shoal.worker.driver import Description, DriverFactory
+from shoal.worker.failures import Failure
+from shoal.worker.infos import Columns
+
+
+@dataclass(frozen=True)
+class Build:
+    """Construct the envs of rows `first_row` and on, and report each one's facts.
+
+    Attributes:
+        env_fns: Constructors, one for each row.
+        driver_factory: Makes a driver from a constructor by calling it.
+        setups: Called in turn before the first constructor.
+        autoreset: What to do when an episode ends.
+    """
+
+    sequence: int
+    first_row: int
+    env_fns: Sequence[Callable[[], Any]]
+    driver_factory: DriverFactory
+    setups: Sequence[Callable[[], Any]]
+    autoreset: Autoreset
+
+
+@dataclass(frozen=True)
+class Attach:
+    """Use this memory from now on.
+
+    Attributes:
+        description: How the values of the batch travel.
+        results: Layout of one result block.
+        actions: Layout of the actions, which lie in front of the blocks.
+        num_blocks: How many result blocks follow.
+        segment: The memory; backends replace it by a descriptor where they must.
+    """
+
+    sequence: int
+    description: Description
+    results: Layout
+    actions: Layout
+    num_blocks: int
+    segment: Segment | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step rows `first_row` to `last_row` (exclusive) with the actions in memory, into a block."""
+
+    sequence: int
+    first_row: int
+    last_row: int
+    block: int
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Reset the chosen ones of the worker's rows, and write all its rows' observations into a block.
+
+    Attributes:
+        seeds: One for each of the worker's rows.
+        options: One for each of the worker's rows.
+        chosen: For each of the worker's rows whether to reset it.
+    """
+
+    sequence: int
+    block: int
+    seeds: Sequence[int | None]
+    options: Sequence[Any]
+    chosen: Sequence[bool]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call a method of every env, or read an attribute."""
+
+    sequence: int
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SetAttribute:
+    """Set an attribute, to one value for each of the worker's rows."""
+
+    sequence: int
+    name: str
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close every env; the last request."""
+
+    sequence: int
+
+
+Request = Build | Attach | Step | Reset | Call | SetAttribute | Close
+
+
+@dataclass
+class Reply:
+    """The answer to the request of the same number.
+
+    Attributes:
+        worker: Who answers.
+        sequence: Number of the request.
+        values: For each of the worker's rows what the request asked for; empty where it writes to memory.
+        infos: Columns of the infos of its rows, empty if there were none.
+        failures: Which rows failed, and how; the others did what was asked.
+    """
+
+    worker: int
+    sequence: int
+    values: Sequence[Any] = ()
+    infos: Columns = field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+
