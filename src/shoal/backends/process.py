@@ -301,6 +301,9 @@ class ProcessBackend:
             incoming = self.collect(len(self._workers), deadline)
             last.replies += [reply for reply in incoming.replies if reply.sequence == CLOSING]
             last.deaths += incoming.deaths
+        # Whoever has answered goes by itself.
+        answered = {reply.worker for reply in last.replies}
+        last.deaths = [death for death in last.deaths if death.worker not in answered]
         while any(not own.process.has_ended() for own in self._workers) and time.monotonic() < deadline:
             time.sleep(0.001)
         return last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -99,5 +100,8 @@ class ForwardRegistry:
 
     def __call__(self) -> None:
         """Adds what is missing here."""
-        for name, spec in self.specs.items():
-            gymnasium.registry.setdefault(name, spec)
+        missing = {name: spec for name, spec in self.specs.items() if name not in gymnasium.registry}
+        if missing:
+            gymnasium.registry.update(missing)
+            # The module that registers them in the first place may yet be imported here.
+            warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")

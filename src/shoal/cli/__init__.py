@@ -1,0 +1,5 @@
+"""The `shoal` command."""
+
+from shoal.cli.group import main
+
+__all__ = ["main"]
