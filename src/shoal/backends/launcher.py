@@ -18,6 +18,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from shoal.backends import entry
 from shoal.backends.server import has_ended, interpreter, kill_group, open_pidfd, with_path
@@ -110,10 +111,7 @@ class ForkServer:
         self._channel, theirs = channel_pair()
         environ = dict(os.environ)
         cap(environ, None)
-        code = (
-            "from shoal.backends.server import serve; "
-            f"serve({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
-        )
+        code = f"from shoal.backends.server import serve; serve({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
         try:
             self._process = subprocess.Popen(
                 [*interpreter(), "-c", with_path(code)],
@@ -138,7 +136,9 @@ class ForkServer:
         """Tells whether it can still be used."""
         return self._process.poll() is None
 
-    def start(self, method: str, order: entry.Order, descriptors: Sequence[int], deadline: float | None) -> WorkerProcess:
+    def start(
+        self, method: str, order: entry.Order, descriptors: Sequence[int], deadline: float | None
+    ) -> WorkerProcess:
         """Starts a worker; the descriptors stay open here.
 
         Raises:
@@ -196,7 +196,7 @@ class ForkServer:
             while pid not in self._ended:
                 self._receive(limit)
 
-    def _receive(self, deadline: float) -> tuple[tuple[str, ...] | tuple[str, int, int], list[int]]:
+    def _receive(self, deadline: float) -> tuple[tuple[Any, ...], list[int]]:
         payload, received = self._channel.receive(deadline)
         message = pickle.loads(payload)
         if message[0] == "ended":

@@ -71,8 +71,8 @@ class ProcessBackend:
         if start.longest_watch_ns is not None:
             self._worker_watch_ns = start.longest_watch_ns
             self._patience = Patience(start.longest_watch_ns)
-        self._server = None if start.start_method == "fork" else launcher.acquire(
-            [*launcher.DEFAULT_PRELOAD, *start.preload]
+        self._server = (
+            None if start.start_method == "fork" else launcher.acquire([*launcher.DEFAULT_PRELOAD, *start.preload])
         )
         self._control = ControlMemory.create(start.num_workers)
         self._submitted = [make_bell() for _ in range(start.num_workers)]
@@ -261,9 +261,7 @@ class ProcessBackend:
                     self._mark_dead(own)
                     return None
 
-    def _send(
-        self, own: _Worker, payload: bytes, descriptors: Sequence[int], deadline: float | None = None
-    ) -> None:
+    def _send(self, own: _Worker, payload: bytes, descriptors: Sequence[int], deadline: float | None = None) -> None:
         try:
             own.channel.send(payload, descriptors, deadline)
         except ChannelClosedError:
@@ -336,5 +334,3 @@ def _output_descriptor(fd: int) -> int:
         return os.dup(fd)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
-
-

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shoal.backends.backend import Incoming, WorkerStart
-from shoal.worker import Close, EnvHost, Request
+from shoal.worker import Close, EnvHost, Reply, Request
 
 
 class SerialBackend:
@@ -38,7 +38,7 @@ class SerialBackend:
 
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Answers requests in order; a deadline cannot interrupt the env that is being called."""
-        replies = []
+        replies: list[Reply] = []
         while self._requests and len(replies) < count:
             worker, request = self._requests.popleft()
             replies.append(self._hosts[worker].handle(request))

@@ -70,12 +70,9 @@ def compare(
         ContenderError: One of them failed.
     """
     measurements: dict[str, Callable[[], Sample]] = {
-        contender.name: functools.partial(measure_contender, contender, cell, timing)
-        for contender in contenders
+        contender.name: functools.partial(measure_contender, contender, cell, timing) for contender in contenders
     }
-    measurements[IDEAL] = functools.partial(
-        measure_ideal, cell.make_env, cell.num_envs, timing, seed=cell.seed
-    )
+    measurements[IDEAL] = functools.partial(measure_ideal, cell.make_env, cell.num_envs, timing, seed=cell.seed)
     return Comparison(
         cell,
         run_rounds({name: _named(name, cell, take) for name, take in measurements.items()}, rounds, on_start),

@@ -55,8 +55,7 @@ def check_env_id(env_id: str) -> None:
             importlib.import_module(module)
         except Exception as error:
             raise UnknownEnvError(
-                f"{env_id!r} needs the module {module!r}, which cannot be imported: "
-                f"{type(error).__name__}: {error}."
+                f"{env_id!r} needs the module {module!r}, which cannot be imported: {type(error).__name__}: {error}."
             ) from error
     try:
         _register_namespace(env_id)
@@ -69,9 +68,7 @@ def check_env_id(env_id: str) -> None:
             if _VERSION.search(name)
             else f"write its version, as in '{name}-v1'"
         )
-        raise UnknownEnvError(
-            f"{env_id!r} is not a registered env ({str(error).rstrip('.')}); {remedy}."
-        ) from error
+        raise UnknownEnvError(f"{env_id!r} is not a registered env ({str(error).rstrip('.')}); {remedy}.") from error
 
 
 def _register_namespace(env_id: str) -> None:

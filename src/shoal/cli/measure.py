@@ -97,9 +97,7 @@ def ratio_by_round(samples: Iterable[Sample], reference: Iterable[Sample]) -> Su
     return summarize(one.rate / other.rate for one, other in zip(samples, reference, strict=True))
 
 
-def measure_steps(
-    step: Callable[[Any], object], actions: Sequence[Any], num_envs: int, timing: Timing
-) -> Sample:
+def measure_steps(step: Callable[[Any], object], actions: Sequence[Any], num_envs: int, timing: Timing) -> Sample:
     """Returns how often `step` runs in the given time.
 
     Args:

@@ -47,9 +47,7 @@ def parse_seconds(_context: click.Context, _option: click.Parameter, seconds: fl
     return seconds
 
 
-def parse_contenders(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> list[Contender]:
+def parse_contenders(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Contender]:
     """Returns shoal, and those named beside it."""
     names = _split(values)
     for name in names:

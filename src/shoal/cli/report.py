@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,9 +37,7 @@ def to_json(comparisons: Sequence[Comparison], surroundings: Surroundings, timin
         "surroundings": surroundings.to_json(),
         "seconds": timing.seconds,
         "warmup_seconds": timing.warmup_s,
-        "results": [
-            _entry(comparison, contender) for comparison in comparisons for contender in comparison.samples
-        ],
+        "results": [_entry(comparison, contender) for comparison in comparisons for contender in comparison.samples],
     }
 
 
@@ -56,21 +55,18 @@ def _entry(comparison: Comparison, contender: str) -> dict[str, Any]:
         "vs_shoal": comparison.vs_shoal(contender),
         "of_ideal": comparison.of_ideal(contender),
         "samples": [
-            {"env_steps": sample.env_steps, "seconds": sample.seconds}
-            for sample in comparison.samples[contender]
+            {"env_steps": sample.env_steps, "seconds": sample.seconds} for sample in comparison.samples[contender]
         ],
     }
 
 
-def write_report(
-    comparisons: Sequence[Comparison], surroundings: Surroundings, timing: Timing, file: TextIO
-) -> None:
+def write_report(comparisons: Sequence[Comparison], surroundings: Surroundings, timing: Timing, file: TextIO) -> None:
     """Writes a table for every cell, and notes for whoever wants to judge the figures."""
     console = console_for(file)
     for comparison in comparisons:
         console.print(to_table(comparison))
     for note in _notes(comparisons, surroundings, timing):
-        console.print(Text(note, style="dim"))
+        console.print(Text(note, style="dim"), soft_wrap=not console.is_terminal)
 
 
 def console_for(file: TextIO) -> Console:
@@ -83,8 +79,8 @@ def console_for(file: TextIO) -> Console:
 
 def to_table(comparison: Comparison) -> Table:
     """Returns one row per contender: rate, lowest and highest round, and the two ratios."""
-    table = Table(title=comparison.cell.describe(), title_justify="left", title_style="bold")
-    table.add_column("")
+    table = Table(title=comparison.cell.describe(), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
     for header in ("env-steps/s", "min - max", "x vs shoal", "of ideal"):
         table.add_column(header, justify="right", no_wrap=True)
     for name in comparison.samples:

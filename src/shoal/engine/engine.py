@@ -102,15 +102,18 @@ class Engine:
         )
         backend = self._backend = make_backend(options.backend, start)
         segments: list[Segment] = []
+        self._segments = segments
         try:
             self._exchange = Exchange(backend, self._rows)
             facts = build(backend, self._exchange, list(env_fns), self._rows, driver_factory, setups, options)
             self._description = resolve(facts)
             self._memory = BatchMemory(self._description, self.num_envs, options)
             segments.append(self._memory.segment)
-            self._check(self._exchange.wait(
-                self._exchange.submit("attach", self._memory.attach, self._workers), options.start_timeout
-            ))
+            self._check(
+                self._exchange.wait(
+                    self._exchange.submit("attach", self._memory.attach, self._workers), options.start_timeout
+                )
+            )
         except BaseException:
             close_backend(backend, segments, min(1.0, options.close_timeout))
             raise
@@ -144,7 +147,9 @@ class Engine:
             flags = [True] * self.num_envs if chosen is None else [bool(each) for each in chosen]
             never = [row for row, reason in self._unready.items() if not flags[row] and "not been reset" in reason]
             if never:
-                raise StateError(f"env {never[0]} has not been reset yet and is left out of this reset; reset all first")
+                raise StateError(
+                    f"env {never[0]} has not been reset yet and is left out of this reset; reset all first"
+                )
             block = self._acquire()
 
             def request(sequence: int, worker: int) -> Reset:
@@ -247,11 +252,9 @@ class Engine:
         # Another thread may be waiting for a reply that never comes.
         locked = self._lock.acquire(timeout=self._options.close_timeout)
         try:
-            detached = self._finalizer.detach()
-            if detached is not None:
-                _, function, args, _ = detached
-                *resources, usual_timeout = args
-                function(*resources, usual_timeout if timeout is None else timeout, ask=ask)
+            if self._finalizer.detach() is not None:
+                limit = self._options.close_timeout if timeout is None else timeout
+                close_backend(self._backend, self._segments, limit, ask=ask)
                 self._pending = None
         finally:
             if locked:
@@ -291,9 +294,7 @@ class Engine:
         self.check_open()
         pending = self._pending
         if pending is None or pending.kind != kind:
-            raise self._errors.no_pending(
-                f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
-            )
+            raise self._errors.no_pending(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
         try:
             replies = self._exchange.wait(pending, self._options.step_timeout if timeout is None else timeout)
         except BaseException:
@@ -317,5 +318,3 @@ class Engine:
     def _infos(self, replies: list[Reply]) -> dict[str, Any]:
         parts = [reply.infos for reply in replies if reply.infos]
         return merge(parts, self.num_envs) if parts else {}
-
-

@@ -159,9 +159,7 @@ class Exchange:
         return error
 
     def _lateness(self, pending: Pending, timeout: float | None) -> str:
-        late = [
-            (worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)
-        ]
+        late = [(worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)]
         return (
             f"The call to `{pending.kind}_wait` has timed out after {timeout} second(s). "
             f"No answer from {describe_late(late)}."

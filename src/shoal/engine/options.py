@@ -119,5 +119,5 @@ def _check_seconds(name: str, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(f"{name} must be a number of seconds, found {value!r}")
-    if not value >= 0:
+    if not float(value) >= 0:
         raise ArgumentError(f"{name} must not be negative, found {value}")

@@ -55,16 +55,24 @@ def cast(array: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
     if dtype.kind in "iub" and array.dtype.kind in "iub":
         result = array.astype(dtype)
         # Comparing signed with unsigned 64 bit would go through float64, so signs are compared apart.
-        same = (result == array) & ((result < 0) == (array < 0)) if dtype.kind != "b" else result.astype(array.dtype) == array
+        same = (
+            (result == array) & ((result < 0) == (array < 0))
+            if dtype.kind != "b"
+            else result.astype(array.dtype) == array
+        )
         if not np.all(same):
-            raise MisfitError(where, f"expected {dtype}, found {array.dtype} {_offender(array, same)}, which {dtype} cannot hold")
+            raise MisfitError(
+                where, f"expected {dtype}, found {array.dtype} {_offender(array, same)}, which {dtype} cannot hold"
+            )
         return result
     if dtype.kind == "f" and array.dtype.kind in "iubf":
         with np.errstate(over="ignore"):
             result = array.astype(dtype)
         same = np.isfinite(result) | ~np.isfinite(array)
         if not np.all(same):
-            raise MisfitError(where, f"expected {dtype}, found {array.dtype} {_offender(array, same)}, which overflows {dtype}")
+            raise MisfitError(
+                where, f"expected {dtype}, found {array.dtype} {_offender(array, same)}, which overflows {dtype}"
+            )
         return result
     raise MisfitError(where, f"expected {dtype}, found {array.dtype}; convert it where it is made")
 

@@ -27,6 +27,7 @@ class Nest:
     def __init__(self, tree: Any) -> None:
         """Takes codecs in nested dicts and tuples, or one codec."""
         self._tree = tree
+        self._codecs: list[Codec]
         self._codecs, self._treespec = optree.tree_flatten(tree)
         self._paths: list[Path] = list(self._treespec.paths())
         self._is_plain = self._treespec.num_nodes == 1
@@ -133,7 +134,7 @@ def _flatten_loosely(tree: Any, value: Any, where: str, items: list[Any]) -> Non
             if missing:
                 raise MisfitError(where, f"key {missing[0]!r} is missing; expected {list(tree)}, found {list(value)}")
             # optree's order, which is not always the dictionary's.
-            for key in optree.tree_structure(tree).entries():
+            for key in optree.tree_structure(tree).entries():  # type: ignore[arg-type]
                 _flatten_loosely(tree[key], value[key], f"{where}[{key!r}]", items)
         case tuple():
             if not _is_sequence(value):

@@ -4,7 +4,17 @@
 so does `shoal.testing.contract`, which needs pytest.
 """
 
-from shoal.testing.faults import Fault, Faulty, TwoArgumentError, kill, make_none, process_gone, resume, stop, wait_until
+from shoal.testing.faults import (
+    Fault,
+    Faulty,
+    TwoArgumentError,
+    kill,
+    make_none,
+    process_gone,
+    resume,
+    stop,
+    wait_until,
+)
 from shoal.testing.toys import (
     Attributed,
     Chatty,

@@ -220,18 +220,14 @@ def stop(envs: HasWorkerPids, worker: int) -> None:
     """Freezes a worker with SIGSTOP; returns when it stands still."""
     pid = envs.worker_pids[worker]
     os.kill(pid, signal.SIGSTOP)
-    wait_until(
-        lambda: _status(pid) == psutil.STATUS_STOPPED, description=f"worker {worker} (pid {pid}) stopped"
-    )
+    wait_until(lambda: _status(pid) == psutil.STATUS_STOPPED, description=f"worker {worker} (pid {pid}) stopped")
 
 
 def resume(envs: HasWorkerPids, worker: int) -> None:
     """Lets a worker go on that `stop` has frozen; returns when it runs."""
     pid = envs.worker_pids[worker]
     os.kill(pid, signal.SIGCONT)
-    wait_until(
-        lambda: _status(pid) != psutil.STATUS_STOPPED, description=f"worker {worker} (pid {pid}) goes on"
-    )
+    wait_until(lambda: _status(pid) != psutil.STATUS_STOPPED, description=f"worker {worker} (pid {pid}) goes on")
 
 
 def process_gone(pid: int) -> bool:

@@ -97,9 +97,7 @@ def _bounds(dtype: np.dtype[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
 @st.composite
 def discretes(draw: st.DrawFn) -> AnySpace:
     """Returns Discretes with any start and, where Gymnasium has them, dtypes other than int64."""
-    dtype = (
-        np.dtype(draw(st.sampled_from(("i8", "i4", "i2", "u1")))) if DISCRETE_HAS_DTYPE else np.dtype("i8")
-    )
+    dtype = np.dtype(draw(st.sampled_from(("i8", "i4", "i2", "u1")))) if DISCRETE_HAS_DTYPE else np.dtype("i8")
     far = {8: 2**40, 4: 2**30, 2: 2**14, 1: 100}[dtype.itemsize]
     n = draw(st.integers(1, 100))
     start = draw(st.sampled_from((0, 1, far)) | st.integers(0 if dtype.kind == "u" else -far, far))
@@ -160,9 +158,7 @@ def standard_spaces() -> list[tuple[str, AnySpace]]:
         "multi-discrete": spaces.MultiDiscrete([3, 1, 5]),
         "multi-discrete-i4": spaces.MultiDiscrete([3, 4], dtype=np.int32),
         "multi-discrete-start": spaces.MultiDiscrete(np.array([3, 4]), start=np.array([-1, 10])),
-        "multi-discrete-2d": spaces.MultiDiscrete(
-            np.array([[2, 3], [4, 5]]), start=np.array([[0, 10], [0, 0]])
-        ),
+        "multi-discrete-2d": spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[0, 10], [0, 0]])),
         "multi-binary": spaces.MultiBinary(4),
         "multi-binary-nd": spaces.MultiBinary([2, 3]),
         "dict": spaces.Dict(position=spaces.Box(-1, 1, (2,), np.float32), gear=spaces.Discrete(3)),

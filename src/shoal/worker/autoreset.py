@@ -59,7 +59,9 @@ def disabled(slot: Slot, observation: Any, info: dict[str, Any]) -> EpisodeEnd:
     """Delivers the last observation; until the env is reset, stepping it is an error."""
 
     def step(_action: Any) -> Any:
-        raise StateError(f"env {slot.row} has ended its episode and autoreset is disabled; reset it before its next step")
+        raise StateError(
+            f"env {slot.row} has ended its episode and autoreset is disabled; reset it before its next step"
+        )
 
     slot.step = step
     return observation, info

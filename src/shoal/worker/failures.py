@@ -68,7 +68,7 @@ def _add_note(error: BaseException, note: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:
-        error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined]
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]
 
 
 def _portable(error: BaseException) -> bytes:

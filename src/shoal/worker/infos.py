@@ -38,7 +38,8 @@ class Column:
         if isinstance(self.values, dict):
             return scatter(self.values, self.rows)
         if isinstance(self.values, np.ndarray) and self.item_type in _PYTHON_NUMBERS:
-            return self.values.tolist()
+            items: list[Any] = self.values.tolist()
+            return items
         return list(self.values)
 
 

@@ -129,4 +129,3 @@ class Reply:
     values: Sequence[Any] = ()
     infos: Columns = field(default_factory=dict)
     failures: Sequence[Failure] = ()
-

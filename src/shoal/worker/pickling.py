@@ -58,7 +58,7 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
     except Exception:
         pass
     try:
-        return cloudpickle.dumps(reply)
+        return bytes(cloudpickle.dumps(reply))
     except Exception:
         failures = list(reply.failures)
         for row, value in enumerate(reply.values, first_row):
@@ -66,7 +66,8 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
                 path = find_unpicklable(value, "the result")
                 error = TypeError(f"a result cannot be sent to another process: {path} cannot be pickled")
                 failures.append(Failure(row, "sending a result", error, ""))
-        return cloudpickle.dumps(replace(reply, values=(), infos=_readable(reply.infos), failures=failures))
+        degraded = replace(reply, values=(), infos=_readable(reply.infos), failures=failures)
+        return bytes(cloudpickle.dumps(degraded))
 
 
 def is_picklable(value: Any) -> bool:

@@ -49,5 +49,5 @@ def _dict(space: spaces.Dict) -> dict[str, Any]:
 
 
 @tree_of.register(spaces.Tuple)
-def _tuple(space: spaces.Tuple) -> tuple[Any, ...]:
+def _tuple(space: Any) -> tuple[Any, ...]:
     return tuple(tree_of(subspace) for subspace in space.spaces)

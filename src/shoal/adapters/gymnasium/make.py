@@ -78,5 +78,7 @@ def _per_env(env_kwargs: Any, num_envs: int) -> list[dict[str, Any]]:
     if isinstance(env_kwargs, dict):
         return [env_kwargs] * num_envs
     if len(env_kwargs) != num_envs:
-        raise ArgumentError(f"env_kwargs has {len(env_kwargs)} entries for {num_envs} envs; give one for each, or one dict")
+        raise ArgumentError(
+            f"env_kwargs has {len(env_kwargs)} entries for {num_envs} envs; give one for each, or one dict"
+        )
     return list(env_kwargs)

@@ -11,7 +11,8 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 from shoal.adapters.gymnasium.agreement import Agreement, agree, check_observation_mode
-from shoal.adapters.gymnasium.autoreset import AutoresetMode, autoreset_mode as to_autoreset_mode
+from shoal.adapters.gymnasium.autoreset import AutoresetMode
+from shoal.adapters.gymnasium.autoreset import autoreset_mode as to_autoreset_mode
 from shoal.adapters.gymnasium.codecs import nest_of
 from shoal.adapters.gymnasium.driver import Facts, ForwardRegistry, GymnasiumDriver
 from shoal.adapters.gymnasium.errors import STATE_ERRORS
@@ -24,7 +25,7 @@ from shoal.worker import Autoreset, Description
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class AsyncVectorEnv(VectorEnv):  # type: ignore[type-arg]
+class AsyncVectorEnv(VectorEnv):
     """Steps Gymnasium envs in worker processes; stands in for `gymnasium.vector.AsyncVectorEnv`.
 
     Observations, rewards and flags come through shared memory. The arrays that `reset` and `step` return
@@ -167,11 +168,11 @@ class AsyncVectorEnv(VectorEnv):  # type: ignore[type-arg]
         return [WorkerHandle(worker, pid) for worker, pid in enumerate(self.worker_pids)]
 
     @property
-    def np_random_seed(self) -> tuple[int | None, ...]:
+    def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
         """Each env's `np_random_seed`."""
         return self.get_attr("np_random_seed")
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """A copy of each env's random generator."""
         return self.get_attr("np_random")
