@@ -49,7 +49,7 @@ class Death:
     row: int | None
 
 
-@dataclass
+@dataclass(slots=True)
 class Incoming:
     """What the workers have sent, and who is gone.
 
@@ -79,6 +79,9 @@ class Backend(Protocol):
 
     def submit(self, worker: int, request: Request) -> None:
         """Sends one request to a worker; does not wait for the reply."""
+
+    def broadcast(self, request: Request) -> None:
+        """Sends one request to every worker."""
 
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits until `count` replies are there, a worker dies, or the deadline (`time.monotonic`) has passed."""

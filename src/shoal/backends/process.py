@@ -18,8 +18,9 @@ import cloudpickle
 from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.backends.entry import Order
-from shoal.errors import StartError, WorkerDiedError
-from shoal.memory import ControlMemory, Patience, Ring, make_bell, watch
+from shoal.errors import StartError, StateError, WorkerDiedError
+from shoal.memory import Bell, ControlMemory, Patience, Ring, make_bell, watch
+from shoal.memory.ring import CAPACITY
 from shoal.worker import Attach, Close, Reply, Request, Step
 from shoal.worker.channel import Channel, ChannelClosedError, channel_pair
 from shoal.worker.cpus import available_cpus
@@ -40,16 +41,20 @@ class _Worker:
     """This side of one worker process.
 
     Attributes:
-        outstanding: How many requests it has not answered.
+        due: How many requests it has not answered.
+        is_dead: Whether it is known to have ended.
     """
 
-    def __init__(self, index: int, control: ControlMemory, process: launcher.WorkerProcess, channel: Channel) -> None:
+    def __init__(
+        self, index: int, control: ControlMemory, submitted: Bell, process: launcher.WorkerProcess, channel: Channel
+    ) -> None:
         self.index = index
         self.process = process
         self.channel = channel
+        self.submitted = submitted
         self.submissions: Ring = control.submissions(index)
         self.completions: Ring = control.completions(index)
-        self.outstanding = 0
+        self.due = 0
         self.is_dead = False
 
 
@@ -80,6 +85,8 @@ class ProcessBackend:
         # Completions announced by the bell and not yet read.
         self._announced = 0
         self._workers: list[_Worker] = []
+        # Requests that live workers have not answered.
+        self._due = 0
         self._unreported: list[Death] = []
         self._poller = select.poll()
         self._poller.register(self._completed.fileno(), select.POLLIN)
@@ -127,7 +134,7 @@ class ProcessBackend:
             theirs.close()
             for fd in streams:
                 os.close(fd)
-        own = _Worker(worker, self._control, process, channel)
+        own = _Worker(worker, self._control, self._submitted[worker], process, channel)
         self._workers.append(own)
         self.pids.append(process.pid)
         # Without a pidfd the end of the socket tells of a death, unless something the env started holds it.
@@ -141,43 +148,52 @@ class ProcessBackend:
 
     def submit(self, worker: int, request: Request) -> None:
         """Writes the request to the worker's ring, and to its socket if it does not fit into the ring."""
-        own = self._workers[worker]
-        if own.is_dead:
-            raise WorkerDiedError(f"worker {worker} (pid {own.process.pid}) has died", worker=worker)
-        own.outstanding += 1
+        self._submit([self._workers[worker]], request)
+
+    def broadcast(self, request: Request) -> None:
+        """Sends one request to every worker."""
+        self._submit(self._workers, request)
+
+    def _submit(self, workers: list[_Worker], request: Request) -> None:
+        for own in workers:
+            if own.is_dead:
+                raise WorkerDiedError(f"worker {own.index} (pid {own.process.pid}) has died", worker=own.index)
+            if own.due >= CAPACITY:
+                raise StateError(f"worker {own.index} has not answered its last {CAPACITY} requests; close the batch")
         if type(request) is Step:
-            own.submissions.push(STEP, request.first_row, request.last_row, request.block, request.sequence)
-            self._submitted[worker].ring()
+            first, last = request.rows or (0, 0)
+            for own in workers:
+                self._announce(own, STEP, first, last, request.block, request.sequence)
             return
         descriptors = []
         if isinstance(request, Attach) and request.segment is not None:
             descriptors = [request.segment.fileno()]
             request = replace(request, segment=None)
         payload = cloudpickle.dumps(request)
-        own.submissions.push(MESSAGE, 0, 0, 0, request.sequence)
-        self._submitted[worker].ring()
-        self._send(own, payload, descriptors)
+        for own in workers:
+            self._announce(own, MESSAGE, 0, 0, 0, request.sequence)
+            self._send(own, payload, descriptors)
+
+    def _announce(self, own: _Worker, operation: int, first: int, last: int, block: int, sequence: int) -> None:
+        own.due += 1
+        self._due += 1
+        own.submissions.push(operation, first, last, block, sequence)
+        own.submitted.ring()
 
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits until `count` replies are there, a worker dies, or the deadline has passed."""
         start = time.monotonic_ns()
-        busy = [own for own in self._workers if own.outstanding and not own.is_dead]
-        count = min(count, sum(own.outstanding for own in busy))
-        self._watch(busy, count, start)
-        bell, poller = self._completed, self._poller
-        self._announced += bell.take()
-        while self._announced < count and not self._unreported:
-            timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
-            ready = poller.poll(timeout_ms)
-            if not ready:
-                break
-            self._announced += bell.take()
-            for fd, _ in ready:
-                if fd in self._by_fd:
-                    self._note_death(fd)
+        due = self._due
+        budget = self._patience.budget_ns()
+        if budget and count >= due:
+            self._watch(start + budget)
+        self._announced += self._completed.take()
+        if self._announced < min(count, due):
+            self._sleep(min(count, due), deadline)
         self._patience.learn(time.monotonic_ns() - start)
+        replies = self._read(trust_all=bool(self._unreported), deadline=deadline)
         deaths, self._unreported = self._unreported, []
-        return Incoming(self._read(busy, trust_all=bool(deaths), deadline=deadline), deaths + self._take_deaths())
+        return Incoming(replies, deaths)
 
     def current_row(self, worker: int) -> int | None:
         """Returns the row that a worker is working on, None if it is at none."""
@@ -205,39 +221,38 @@ class ProcessBackend:
                 launcher.release(self._server)
         return last
 
-    def _watch(self, busy: list[_Worker], count: int, start_ns: int) -> None:
-        """Watches for completions as long as that seems worth while."""
-        budget = self._patience.budget_ns()
-        if not budget or count < sum(own.outstanding for own in busy):
-            return
-        words, until = self._control.words, start_ns + budget
-        for own in busy:
-            ring = own.completions
-            if not watch(words, ring.counter, ring.next - 1 + own.outstanding, until):
+    def _watch(self, until_ns: int) -> None:
+        """Watches until all workers have answered everything, or the time is up."""
+        words = self._control.words
+        for own in self._workers:
+            if own.due and not watch(words, own.completions.counter, own.completions.position + own.due, until_ns):
                 return
 
-    def _read(self, busy: list[_Worker], *, trust_all: bool, deadline: float | None) -> list[Reply]:
-        """Reads the completions that the bell has announced."""
-        while True:
-            waiting = [(own, own.completions.unread()) for own in busy if own.outstanding]
-            visible = sum(unread for _, unread in waiting)
-            if visible <= self._announced or trust_all:
-                break
-            # One is written but not rung for yet: not to be read before it is.
-            fds = [fd for fd, _ in self._poller.poll(_LIVENESS * 1000)]
+    def _sleep(self, count: int, deadline: float | None) -> None:
+        """Sleeps until the bell has announced `count` completions, a worker dies, or the deadline has passed."""
+        while self._announced < count and not self._unreported:
+            timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
+            ready = self._poller.poll(timeout_ms)
+            if not ready:
+                return
             self._announced += self._completed.take()
-            for fd in fds:
-                if fd in self._by_fd:
-                    # What a dead worker has not rung for it never will.
-                    self._note_death(fd)
-                    trust_all = True
+            self._note_deaths(ready)
+
+    def _read(self, *, trust_all: bool, deadline: float | None) -> list[Reply]:
+        """Reads the completions that the bell has announced; all that are written if one of the writers is dead."""
+        while not trust_all and sum([own.completions.unread() for own in self._workers]) > self._announced:
+            # One is written but not rung for yet: not to be read before it is. A dead worker never will.
+            ready = self._poller.poll(_LIVENESS * 1000)
+            self._announced += self._completed.take()
+            trust_all = self._note_deaths(ready)
         # A ring that comes late from a worker whose completion was trusted announces nothing new.
         self._announced = 0
         replies = []
-        for own, unread in waiting:
-            for _ in range(unread):
+        for own in self._workers:
+            for _ in range(own.completions.unread()):
                 status, _first, _last, _block, sequence = own.completions.pop()
-                own.outstanding -= 1
+                own.due -= 1
+                self._due -= 1
                 if status == WITH_MESSAGE:
                     reply = self._receive(own, deadline)
                     if reply is not None:
@@ -267,22 +282,25 @@ class ProcessBackend:
         except ChannelClosedError:
             self._mark_dead(own)
 
-    def _note_death(self, fd: int) -> None:
-        self._mark_dead(self._by_fd[fd])
+    def _note_deaths(self, ready: list[tuple[int, int]]) -> bool:
+        """Takes note of the workers whose death is among what the poller has found; returns whether any is."""
+        dead = [self._by_fd[fd] for fd, _ in ready if fd in self._by_fd]
+        for own in dead:
+            self._mark_dead(own)
+        return bool(dead)
 
     def _mark_dead(self, own: _Worker) -> None:
         if own.is_dead:
             return
         own.is_dead = True
+        # Nothing more will come; what has come is still read.
+        self._due -= own.due - own.completions.unread()
+        own.due = own.completions.unread()
         fd = own.process.pidfd if own.process.pidfd >= 0 else own.channel.fileno()
         with contextlib.suppress(KeyError):
             self._poller.unregister(fd)
         code = own.process.exit_code(2.0)
         self._unreported.append(Death(own.index, own.process.pid, code, self.current_row(own.index)))
-
-    def _take_deaths(self) -> list[Death]:
-        deaths, self._unreported = self._unreported, []
-        return deaths
 
     def _ask_to_close(self, deadline: float) -> Incoming:
         """Has every worker close its envs and end by itself."""
@@ -290,12 +308,10 @@ class ProcessBackend:
         for own in self._workers:
             if own.is_dead:
                 continue
-            own.outstanding += 1
-            own.submissions.push(MESSAGE, 0, 0, 0, CLOSING)
-            self._submitted[own.index].ring()
+            self._announce(own, MESSAGE, 0, 0, 0, CLOSING)
             with contextlib.suppress(TimeoutError):
                 self._send(own, cloudpickle.dumps(Close(CLOSING)), (), deadline)
-        while any(own.outstanding for own in self._workers if not own.is_dead) and time.monotonic() < deadline:
+        while self._due and time.monotonic() < deadline:
             incoming = self.collect(len(self._workers), deadline)
             last.replies += [reply for reply in incoming.replies if reply.sequence == CLOSING]
             last.deaths += incoming.deaths

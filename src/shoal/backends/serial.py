@@ -36,6 +36,11 @@ class SerialBackend:
         """Keeps the request until it is collected."""
         self._requests.append((worker, request))
 
+    def broadcast(self, request: Request) -> None:
+        """Sends the request to every worker."""
+        for worker in range(len(self.pids)):
+            self.submit(worker, request)
+
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Answers requests in order; a deadline cannot interrupt the env that is being called."""
         replies: list[Reply] = []

@@ -49,6 +49,11 @@ class ThreadBackend:
         """Queues the request."""
         self._requests[worker].put(request)
 
+    def broadcast(self, request: Request) -> None:
+        """Sends the request to every worker."""
+        for worker in range(len(self.pids)):
+            self.submit(worker, request)
+
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits for `count` replies, or for the deadline."""
         replies: list[Reply] = []

@@ -6,6 +6,7 @@ Import the library inside the function: only who asks for a contender needs to h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -86,7 +87,9 @@ def measure_contender(contender: Contender, cell: Cell, timing: Timing) -> Sampl
         env.reset(seed=cell.seed)
         sample = measure_steps(env.step, actions, cell.num_envs, timing)
     except BaseException:
-        contender.abort(env)
+        # What went wrong first is what is reported.
+        with contextlib.suppress(Exception):
+            contender.abort(env)
         raise
     env.close()
     return sample

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def check_plot(path: Path) -> None:
         raise PlotError(f"{path} has none of the endings {', '.join(sorted(formats))}.")
     if not path.parent.is_dir():
         raise PlotError(f"the directory {path.parent} does not exist.")
+    if not os.access(path.parent, os.W_OK):
+        raise PlotError(f"the directory {path.parent} cannot be written to.")
 
 
 def draw_plot(comparisons: Sequence[Comparison], path: Path) -> None:

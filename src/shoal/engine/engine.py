@@ -16,7 +16,7 @@ from shoal.engine.memory import BatchMemory
 from shoal.engine.options import Options, StateErrors, split
 from shoal.engine.shutdown import close_backend
 from shoal.engine.start import build
-from shoal.errors import ArgumentError, StateError
+from shoal.errors import ArgumentError, StateError, WorkerDiedError
 from shoal.memory import Block, Segment
 from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Reset, SetAttribute, Step
 from shoal.worker.failures import raise_failures
@@ -88,7 +88,6 @@ class Engine:
         self._options = options
         self._errors = state_errors or StateErrors()
         self._rows = split(self.num_envs, self.num_workers)
-        self._workers = range(self.num_workers)
         self._lock = threading.RLock()
         self._pending: Pending | None = None
         # Why an env must be reset before it is stepped, by row.
@@ -111,7 +110,8 @@ class Engine:
             segments.append(self._memory.segment)
             self._check(
                 self._exchange.wait(
-                    self._exchange.submit("attach", self._memory.attach, self._workers), options.start_timeout
+                    self._exchange.broadcast("attach", self._memory.attach(self._exchange.next_sequence())),
+                    options.start_timeout,
                 )
             )
         except BaseException:
@@ -152,11 +152,8 @@ class Engine:
                 )
             block = self._acquire()
 
-            def request(sequence: int, worker: int) -> Reset:
-                own = slice(*self._rows[worker])
-                return Reset(sequence, block.index, seeds[own], options[own], flags[own])
-
-            self._pending = self._exchange.submit("reset", request, self._workers, block)
+            sequence, index = self._exchange.next_sequence(), block.index
+            self._pending = self._exchange.broadcast("reset", Reset(sequence, index, seeds, options, flags), block)
             for row in [row for row in self._unready if flags[row]]:
                 del self._unready[row]
 
@@ -183,10 +180,8 @@ class Engine:
                 raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
             block = self._acquire()
             self._memory.encode_actions(actions)
-            rows, index = self._rows, block.index
-            self._pending = self._exchange.submit(
-                "step", lambda sequence, worker: Step(sequence, *rows[worker], index), self._workers, block
-            )
+            request = Step(self._exchange.next_sequence(), block.index)
+            self._pending = self._exchange.broadcast("step", request, block)
 
     def step_wait(self, timeout: float | None = None) -> StepBatch:
         """Returns the results of the step that was started.
@@ -221,9 +216,8 @@ class Engine:
         """Starts calling a method of every env, or reading an attribute."""
         with self._lock:
             self._require_idle("call")
-            self._pending = self._exchange.submit(
-                "call", lambda sequence, _: Call(sequence, name, args, kwargs), self._workers
-            )
+            request = Call(self._exchange.next_sequence(), name, args, kwargs)
+            self._pending = self._exchange.broadcast("call", request)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Returns every env's result, in order."""
@@ -235,11 +229,12 @@ class Engine:
         """Sets an attribute of every env, to one value each."""
         with self._lock:
             self._require_idle("set_attr")
-            self._pending = self._exchange.submit(
-                "set_attr",
-                lambda sequence, worker: SetAttribute(sequence, name, values[slice(*self._rows[worker])]),
-                self._workers,
-            )
+            sequence = self._exchange.next_sequence()
+            requests = {
+                worker: SetAttribute(sequence, name, values[first:last])
+                for worker, (first, last) in enumerate(self._rows)
+            }
+            self._pending = self._exchange.submit("set_attr", requests)
             self._finish("set_attr", None)
 
     def close(self, timeout: float | None = None, *, ask: bool = True) -> None:
@@ -297,9 +292,12 @@ class Engine:
             raise self._errors.no_pending(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
         try:
             replies = self._exchange.wait(pending, self._options.step_timeout if timeout is None else timeout)
+        except WorkerDiedError:
+            self._pending = None
+            raise
         except BaseException:
-            if not pending.is_late:
-                self._pending = None
+            # Out of time or interrupted: it may be waited for again, or be given up by the next call.
+            pending.is_late = True
             raise
         self._pending = None
         self._check(replies, needs_reset=kind in ("reset", "step"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.backends import Backend, Death
@@ -16,23 +16,23 @@ from shoal.worker import Reply, Request
 _SIBLING_GRACE = 0.5  # seconds
 
 
-@dataclass
+@dataclass(slots=True)
 class Pending:
     """One request to all workers that has not been answered by all.
 
     Attributes:
         kind: `"reset"`, `"step"`, `"call"`, ...
         sequence: Its number.
-        block: Where its results go, None if they come with the replies.
         awaiting: Workers whose replies are due.
+        block: Where its results go, None if they come with the replies.
         replies: Those that are there.
         is_late: Whether a wait for it has timed out.
     """
 
     kind: str
     sequence: int
-    block: Block | None
     awaiting: set[int]
+    block: Block | None = None
     replies: list[Reply] = field(default_factory=list)
     is_late: bool = False
 
@@ -49,36 +49,46 @@ class Exchange:
         self.dead: dict[int, WorkerDiedError] = {}
         self._backend = backend
         self._rows = rows
+        self._everyone = range(len(rows))
         self._sequence = 0
         # Requests that nobody waits for any more; their replies must still be told apart from others'.
         self._stragglers: dict[int, Pending] = {}
 
-    def submit(
-        self, kind: str, make_request: Callable[[int, int], Request], workers: Sequence[int], block: Block | None = None
-    ) -> Pending:
-        """Sends a request to some workers.
+    def next_sequence(self) -> int:
+        """Returns the number for a new request."""
+        self._sequence += 1
+        return self._sequence
 
-        Args:
-            kind: What to call it.
-            make_request: Makes the request from its number and the worker's.
-            workers: Who gets it.
-            block: Where the workers will write.
+    def submit(self, kind: str, requests: Mapping[int, Request]) -> Pending:
+        """Sends a request of its own to each of some workers, all with the same number.
 
         Raises:
             WorkerDiedError: One of them is known to be dead; nothing was sent.
         """
-        for worker in self.dead:
-            if worker in workers:
-                raise self.dead[worker]
-        self._sequence += 1
-        sequence = self._sequence
-        pending = Pending(kind, sequence, block, set(workers))
+        for worker in self.dead.keys() & requests.keys():
+            raise self.dead[worker]
+        (sequence,) = {request.sequence for request in requests.values()}
+        for worker, request in requests.items():
+            self._backend.submit(worker, request)
+        return Pending(kind, sequence, set(requests))
+
+    def broadcast(self, kind: str, request: Request, block: Block | None = None) -> Pending:
+        """Sends one request to all workers.
+
+        Args:
+            kind: What to call it.
+            request: The request.
+            block: Where the workers will write, None if nowhere.
+
+        Raises:
+            WorkerDiedError: One of them is known to be dead; nothing was sent.
+        """
+        for error in self.dead.values():
+            raise error
         if block is not None:
-            block.writers = len(workers)
-        backend = self._backend
-        for worker in workers:
-            backend.submit(worker, make_request(sequence, worker))
-        return pending
+            block.writers = len(self._rows)
+        self._backend.broadcast(request)
+        return Pending(kind, request.sequence, set(self._everyone), block)
 
     def wait(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> list[Reply]:
         """Waits for all replies, or for the first with a failure, and returns them in the order of workers.
@@ -89,20 +99,21 @@ class Exchange:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         died: list[WorkerDiedError] = []
-        while pending.awaiting:
-            incoming = self._backend.collect(1 if stop_at_failure else len(pending.awaiting), deadline)
+        awaiting, replies = pending.awaiting, pending.replies
+        while awaiting:
+            incoming = self._backend.collect(1 if stop_at_failure else len(awaiting), deadline)
             for reply in incoming.replies:
                 self._route(reply, pending)
-            if stop_at_failure and any(reply.failures for reply in pending.replies):
+            if stop_at_failure and any(reply.failures for reply in replies):
                 break
             for death in incoming.deaths:
                 error = self._bury(death, pending)
-                if death.worker in pending.awaiting:
+                if death.worker in awaiting:
                     died.append(error)
-                    pending.awaiting.discard(death.worker)
+                    awaiting.discard(death.worker)
                     grace = time.monotonic() + _SIBLING_GRACE
                     deadline = grace if deadline is None else min(deadline, grace)
-            if pending.awaiting and deadline is not None and time.monotonic() >= deadline:
+            if awaiting and deadline is not None and time.monotonic() >= deadline:
                 if died:
                     break
                 pending.is_late = True
@@ -113,7 +124,8 @@ class Exchange:
             if others:
                 first.args = ("\n".join(str(error) for error in died),)
             raise first
-        return sorted(pending.replies, key=_worker_of)
+        replies.sort(key=_worker_of)
+        return replies
 
     def abandon(self, pending: Pending) -> None:
         """Stops waiting for a request; late replies to it will be recognised and dropped."""

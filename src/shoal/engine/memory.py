@@ -40,8 +40,8 @@ class BatchMemory:
             if options.autoreset is Autoreset.SAME_STEP
         ]
 
-    def attach(self, sequence: int, worker: int) -> Attach:
-        """Returns the request that hands the memory to a worker."""
+    def attach(self, sequence: int) -> Attach:
+        """Returns the request that hands the memory to the workers."""
         return Attach(sequence, self._description, self._results, self._actions, self._num_blocks, self.segment)
 
     def acquire(self) -> Block | None:

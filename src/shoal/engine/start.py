@@ -46,7 +46,8 @@ def build(
         for worker in group:
             backend.start(worker, deadline)
         # One request a worker, so that the first failure is heard while the others are still at it.
-        pending = exchange.submit("constructor", request, group)
+        sequence = exchange.next_sequence()
+        pending = exchange.submit("constructor", {worker: request(sequence, worker) for worker in group})
         try:
             replies = exchange.wait(pending, _remaining(deadline), stop_at_failure=True)
         except StepTimeoutError as error:

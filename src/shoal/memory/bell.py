@@ -123,27 +123,44 @@ def watch(words: memoryview, index: int, target: int, until_ns: int) -> bool:
 
 
 class Patience:
-    """How long to watch before sleeping, learnt from recent waits.
+    """Whether to watch before sleeping, and for how long, learnt from recent waits.
 
-    Watching pays while what is waited for comes soon. Where it mostly comes late, the time is better
-    left to others, so the waiter sleeps at once, and goes on learning from how long that took.
+    Which of the two brings the news sooner depends on what else runs: on a CPU of one's own watching
+    saves the wake-up, on one that others keep busy every look costs a turn. So both are tried: the one
+    that has been the quicker most of the time, the other now and then. Where the news mostly comes late
+    a wake-up does not matter, and the CPU is left to others.
     """
 
     # A wait this long makes the 50 us of a wake-up a matter of a few percent.
-    LONGEST_NS = 1_000_000
-    _WEIGHT = 0.125
+    LONGEST_NS = 2_000_000
+    _WEIGHT = 1 / 16
+    _PERIOD = 128  # waits
+    _TRIAL = 6  # waits of a period that try the other way
 
     def __init__(self, longest_ns: int = LONGEST_NS) -> None:
         """Never watches longer than `longest_ns`; 0 switches watching off."""
         self._longest_ns = longest_ns
-        self._usual_ns = 0.0
+        self._watched_ns = 0.0
+        self._slept_ns = 0.0
+        self._prefers_watching = True
+        self._watches = True
+        self._count = 0
 
     def budget_ns(self) -> int:
         """Returns how long to watch this time."""
-        return self._longest_ns if self._usual_ns < self._longest_ns else 0
+        self._count += 1
+        is_trial = self._count % self._PERIOD < self._TRIAL
+        self._watches = self._prefers_watching is not is_trial
+        return self._longest_ns if self._watches else 0
 
     def learn(self, waited_ns: int) -> None:
         """Takes note of how long a wait took, from its start to the news."""
         # A rare long wait (a reset, an evaluation) must not outweigh many short ones.
         waited = min(waited_ns, 4 * self._longest_ns)
-        self._usual_ns += (waited - self._usual_ns) * self._WEIGHT
+        if self._watches:
+            self._watched_ns += (waited - self._watched_ns) * self._WEIGHT
+        else:
+            self._slept_ns += (waited - self._slept_ns) * self._WEIGHT
+        self._prefers_watching = self._watched_ns < self._longest_ns and (
+            not self._slept_ns or self._watched_ns <= self._slept_ns
+        )

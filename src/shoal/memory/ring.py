@@ -26,6 +26,7 @@ class Ring:
     Attributes:
         words: All words of the control memory.
         counter: Index of the word that counts entries written.
+        position: How many this side has written or read.
     """
 
     def __init__(self, words: memoryview, base: int) -> None:
@@ -33,35 +34,30 @@ class Ring:
         self.words = words
         self.counter = base
         self._entries = base + _STRIDE
-        self._position = 0
+        self.position = 0
 
     def push(self, operation: int, first: int, last: int, block: int, sequence: int) -> None:
         """Writes one entry; the caller keeps fewer than `CAPACITY` unread ones, and rings the bell."""
-        words, position = self.words, self._position
+        words, position = self.words, self.position
         at = self._entries + position % CAPACITY * _STRIDE
         words[at] = operation
         words[at + 1] = first
         words[at + 2] = last
         words[at + 3] = block
         words[at + 4] = sequence
-        self._position = position + 1
+        self.position = position + 1
         words[self.counter] = position + 1
 
     def pop(self) -> Entry:
         """Reads the next entry; the caller knows that there is one and has taken the bell."""
-        words, position = self.words, self._position
+        words, position = self.words, self.position
         at = self._entries + position % CAPACITY * _STRIDE
-        self._position = position + 1
+        self.position = position + 1
         return words[at], words[at + 1], words[at + 2], words[at + 3], words[at + 4]
 
     def unread(self) -> int:
         """Returns how many entries this reader has not taken; a hint until the bell is taken."""
-        return self.words[self.counter] - self._position
-
-    @property
-    def next(self) -> int:
-        """What the counter will be once the next entry is there to be read."""
-        return self._position + 1
+        return self.words[self.counter] - self.position
 
 
 class ControlMemory:

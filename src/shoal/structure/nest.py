@@ -6,7 +6,8 @@ Keys that the structure does not know are left out, as Gymnasium does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,10 @@ class Nest:
         self._codecs: list[Codec]
         self._codecs, self._treespec = optree.tree_flatten(tree)
         self._paths: list[Path] = list(self._treespec.paths())
-        self._is_plain = self._treespec.num_nodes == 1
+        # An empty container is one node, too, but no codec.
+        self._is_plain = self._treespec.is_leaf()
+        stops = list(accumulate(len(codec.leaves) for codec in self._codecs))
+        self._spans = list(zip([0, *stops], stops, strict=False))
         self.leaves: tuple[Leaf, ...] = tuple(
             Leaf((*path, *leaf.path), leaf.shape, leaf.dtype)
             for path, codec in zip(self._paths, self._codecs, strict=True)
@@ -41,7 +45,7 @@ class Nest:
         """Returns a function that stores one nested value in one row."""
         writers = [
             codec.writer(own, where + describe_path(path))
-            for codec, own, path in zip(self._codecs, self._split(views), self._paths, strict=True)
+            for (codec, own), path in zip(self._with(views), self._paths, strict=True)
         ]
         if self._is_plain:
             return writers[0]
@@ -55,7 +59,7 @@ class Nest:
 
     def reader(self, views: Views) -> Reader:
         """Returns a function that gives rows as separate nested values."""
-        readers = [codec.reader(own) for codec, own in zip(self._codecs, self._split(views), strict=True)]
+        readers = [codec.reader(own) for codec, own in self._with(views)]
         if self._is_plain:
             return readers[0]
         unflatten = self._treespec.unflatten
@@ -88,23 +92,19 @@ class Nest:
                 except MisfitError as misfit:
                     raise misfit.inside(f"env {row}: ") from None
             return
-        for codec, own, path, part in zip(self._codecs, self._split(views), self._paths, parts, strict=True):
+        for (codec, own), path, part in zip(self._with(views), self._paths, parts, strict=True):
             codec.encode(own, part, where + describe_path(path))
 
     def batch(self, views: Views) -> Any:
         """Returns the nest of batches; containers are new, arrays are the views."""
-        return self._treespec.unflatten(
-            codec.batch(own) for codec, own in zip(self._codecs, self._split(views), strict=True)
-        )
+        if self._is_plain:
+            return self._codecs[0].batch(views)
+        return self._treespec.unflatten([codec.batch(own) for codec, own in self._with(views)])
 
-    def _split(self, views: Views) -> list[Views]:
-        """Returns, for each codec, its own part of the flat list of views."""
-        parts, start = [], 0
-        for codec in self._codecs:
-            stop = start + len(codec.leaves)
-            parts.append(views[start:stop])
-            start = stop
-        return parts
+    def _with(self, views: Views) -> Iterator[tuple[Codec, Views]]:
+        """Yields each codec with its own part of the flat list of views."""
+        for codec, (start, stop) in zip(self._codecs, self._spans, strict=True):
+            yield codec, views[start:stop]
 
     def _flatten(self, value: Any, where: str) -> list[Any]:
         """Returns one item for each codec, whatever mappings and sequences the value is made of."""

@@ -92,10 +92,11 @@ class EnvHost:
             case Reset():
                 return self._reset(request)
             case Call(sequence, name, args, kwargs):
-                return self._for_each(sequence, name, lambda slot, _: slot.driver.call(name, args, kwargs))
+                return self._for_each(sequence, name, lambda slot: slot.driver.call(name, args, kwargs))
             case SetAttribute(sequence, name, values):
+                own = dict(enumerate(values, self.first_row))
                 doing = f"setting {name!r}"
-                return self._for_each(sequence, doing, lambda slot, i: slot.driver.set_attribute(name, values[i]))
+                return self._for_each(sequence, doing, lambda slot: slot.driver.set_attribute(name, own[slot.row]))
             case Build():
                 return self._build(request)
             case Attach():
@@ -120,9 +121,10 @@ class EnvHost:
         return failures
 
     def _step(self, request: Step) -> Reply:
-        first, last = request.first_row, request.last_row
-        start = self.first_row
-        slots = self._slots[first - start : last - start]
+        start, slots = self.first_row, self._slots
+        first, last = request.rows or (start, start + len(slots))
+        if request.rows is not None:
+            slots = slots[first - start : last - start]
         record = self.record = self._records[request.block]
         write, note_row, end_episode = record.write_observation, self._note_row, self._end_episode
         rewards: list[Any] = []
@@ -155,7 +157,7 @@ class EnvHost:
             record.write_scalars(first, last, rewards, terminations, truncations)
         except (TypeError, ValueError):
             self._write_scalars_apart(slots, record, rewards, terminations, truncations, failures)
-        return Reply(self.worker, request.sequence, (), gather(infos) if infos else {}, failures)
+        return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
 
     def _write_scalars_apart(
         self,
@@ -183,35 +185,34 @@ class EnvHost:
         infos: list[tuple[int, dict[str, Any]]] = []
         failures: list[Failure] = []
         record.clear_final(self.first_row, self.first_row + len(self._slots))
-        for slot, seed, options, chosen in zip(
-            self._slots, request.seeds, request.options, request.chosen, strict=True
-        ):
-            self._note_row(slot.row + 1)
+        for slot in self._slots:
+            row = slot.row
+            self._note_row(row + 1)
             try:
-                if chosen:
+                if request.chosen[row]:
                     # Its own copy: an env that takes something out of its options takes it from nobody else.
-                    observation, info = slot.restart(seed, copy.deepcopy(options))
-                    record.write_observation(slot.row, observation)
+                    observation, info = slot.restart(request.seeds[row], copy.deepcopy(request.options[row]))
+                    record.write_observation(row, observation)
                     slot.last_observation = observation
                     if info:
-                        infos.append((slot.row, info))
+                        infos.append((row, info))
                 elif slot.last_observation is not None:
-                    record.write_observation(slot.row, slot.last_observation)
+                    record.write_observation(row, slot.last_observation)
             except Terminated:
                 raise
             except BaseException as error:
                 self._fail(slot, "reset", error, failures)
         self._note_row(0)
-        return Reply(self.worker, request.sequence, (), gather(infos), failures)
+        return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
 
-    def _for_each(self, sequence: int, doing: str, act: Callable[[EnvSlot, int], Any]) -> Reply:
+    def _for_each(self, sequence: int, doing: str, act: Callable[[EnvSlot], Any]) -> Reply:
         values: list[Any] = []
         failures: list[Failure] = []
-        for position, slot in enumerate(self._slots):
+        for slot in self._slots:
             self._note_row(slot.row + 1)
             value = None
             try:
-                value = act(slot, position)
+                value = act(slot)
             except Terminated:
                 raise
             except BaseException as error:

@@ -40,6 +40,9 @@ class Column:
         if isinstance(self.values, np.ndarray) and self.item_type in _PYTHON_NUMBERS:
             items: list[Any] = self.values.tolist()
             return items
+        if self.item_type is np.ndarray:
+            # Indexing without `...` would turn arrays of shape `()` into numbers.
+            return [self.values[index, ...] for index in range(len(self.rows))]  # type: ignore[call-overload]
         return list(self.values)
 
 
@@ -95,7 +98,7 @@ def _pack(rows: list[int], values: list[Any]) -> Column:
     """Returns the column in the most compact form that loses nothing."""
     types = set(map(type, values))
     if len(types) != 1:
-        return Column(rows, values)
+        return Column(rows, _kept(values))
     (item_type,) = types
     if issubclass(item_type, dict):
         return Column(rows, gather(list(zip(rows, values, strict=True))))
@@ -108,7 +111,12 @@ def _pack(rows: list[int], values: list[Any]) -> Column:
         return Column(rows, np.array(values, np.dtype(item_type)), item_type)
     if item_type is np.ndarray and len({(value.shape, value.dtype) for value in values}) == 1:
         return Column(rows, np.stack(values), item_type)
-    return Column(rows, values)
+    return Column(rows, _kept(values))
+
+
+def _kept(values: list[Any]) -> list[Any]:
+    """Returns the values with copies of arrays, which an env may be about to overwrite."""
+    return [value.copy() if isinstance(value, np.ndarray) else value for value in values]
 
 
 def _join(columns: list[Column], num_envs: int) -> Any:
@@ -163,6 +171,9 @@ def _common_form(values: list[Any]) -> tuple[tuple[int, ...], np.dtype] | None:
     # NumPy promotes int64 with uint64 to float64, which holds neither.
     if dtype.kind == "f" and all(each.kind in "iub" for each in dtypes):
         return None
+    # Nor does a float have room for the last digits of a large integer beside it.
+    if dtype.kind in "fc" and not all(_fits_mantissa(value, dtype) for value in values):
+        return None
     return shapes.pop(), dtype
 
 
@@ -174,3 +185,10 @@ def _form(value: Any) -> tuple[tuple[int, ...], np.dtype] | None:
     if isinstance(value, (np.ndarray, np.number, np.bool_)):
         return value.shape, value.dtype
     return None
+
+
+def _fits_mantissa(value: Any, dtype: np.dtype) -> bool:
+    """Tells whether a float type holds a value exactly if that is an integer or an array of them."""
+    array = np.asarray(value)
+    limit = 2 ** (int(np.finfo(dtype).nmant) + 1)
+    return array.dtype.kind not in "iu" or bool(np.all((array <= limit) & (array >= -limit)))

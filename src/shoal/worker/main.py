@@ -96,10 +96,11 @@ def _serve(connection: Connection, host: EnvHost) -> None:
     waiting = _Waiting(connection, submissions.words, submissions.counter)
     is_open = True
     while is_open:
-        for _ in range(waiting.wait(submissions.next)):
+        for _ in range(waiting.wait(submissions.position + 1)):
             operation, first_row, last_row, block, sequence = submissions.pop()
             if operation == STEP:
-                reply = host.handle(Step(sequence, first_row, last_row, block))
+                rows = (first_row, last_row) if last_row else None
+                reply = host.handle(Step(sequence, block, rows))
             else:
                 request = _receive(channel)
                 is_open = not isinstance(request, Close)

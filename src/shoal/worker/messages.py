@@ -7,7 +7,7 @@ nothing else tells which reply belongs to what.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.memory import Layout, Segment
@@ -17,7 +17,7 @@ from shoal.worker.failures import Failure
 from shoal.worker.infos import Columns
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Build:
     """Construct the envs of rows `first_row` and on, and report each one's facts.
 
@@ -36,7 +36,7 @@ class Build:
     autoreset: Autoreset
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Attach:
     """Use this memory from now on.
 
@@ -56,24 +56,27 @@ class Attach:
     segment: Segment | None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Step:
-    """Step rows `first_row` to `last_row` (exclusive) with the actions in memory, into a block."""
-
-    sequence: int
-    first_row: int
-    last_row: int
-    block: int
-
-
-@dataclass(frozen=True)
-class Reset:
-    """Reset the chosen ones of the worker's rows, and write all its rows' observations into a block.
+    """Step rows with the actions in memory, and write the results into a block.
 
     Attributes:
-        seeds: One for each of the worker's rows.
-        options: One for each of the worker's rows.
-        chosen: For each of the worker's rows whether to reset it.
+        rows: First and last row, exclusive; None for all rows of the worker.
+    """
+
+    sequence: int
+    block: int
+    rows: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Reset:
+    """Reset the chosen ones of the worker's rows, and write the observations of all of them into a block.
+
+    Attributes:
+        seeds: One for each row of the batch.
+        options: One for each row of the batch.
+        chosen: For each row of the batch whether to reset it.
     """
 
     sequence: int
@@ -83,7 +86,7 @@ class Reset:
     chosen: Sequence[bool]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """Call a method of every env, or read an attribute."""
 
@@ -93,7 +96,7 @@ class Call:
     kwargs: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SetAttribute:
     """Set an attribute, to one value for each of the worker's rows."""
 
@@ -102,7 +105,7 @@ class SetAttribute:
     values: Sequence[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Close:
     """Close every env; the last request."""
 
@@ -112,7 +115,7 @@ class Close:
 Request = Build | Attach | Step | Reset | Call | SetAttribute | Close
 
 
-@dataclass
+@dataclass(slots=True)
 class Reply:
     """The answer to the request of the same number.
 
@@ -120,12 +123,12 @@ class Reply:
         worker: Who answers.
         sequence: Number of the request.
         values: For each of the worker's rows what the request asked for; empty where it writes to memory.
-        infos: Columns of the infos of its rows, empty if there were none.
+        infos: Columns of the infos of its rows, None if there were none.
         failures: Which rows failed, and how; the others did what was asked.
     """
 
     worker: int
     sequence: int
     values: Sequence[Any] = ()
-    infos: Columns = field(default_factory=dict)
+    infos: Columns | None = None
     failures: Sequence[Failure] = ()

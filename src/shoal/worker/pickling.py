@@ -66,7 +66,7 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
                 path = find_unpicklable(value, "the result")
                 error = TypeError(f"a result cannot be sent to another process: {path} cannot be pickled")
                 failures.append(Failure(row, "sending a result", error, ""))
-        degraded = replace(reply, values=(), infos=_readable(reply.infos), failures=failures)
+        degraded = replace(reply, values=(), infos=_readable(reply.infos or {}), failures=failures)
         return bytes(cloudpickle.dumps(degraded))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +60,9 @@ class GymnasiumDriver:
     def facts(self) -> Facts:
         """Returns spaces, metadata and render mode."""
         env = self._env
-        return Facts(env.observation_space, env.action_space, dict(env.metadata), env.render_mode)
+        # Copies, as they would be in another process: drawing from one must not change what the other draws.
+        observation_space, action_space = copy.deepcopy((env.observation_space, env.action_space))
+        return Facts(observation_space, action_space, dict(env.metadata), env.render_mode)
 
     def reset(self, seed: int | None, options: Any) -> tuple[Any, dict[str, Any]]:
         """Resets the env."""
