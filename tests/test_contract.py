@@ -139,7 +139,6 @@ class Immortal(shoal.AsyncVectorEnv):
         (Swapping, "views_of_results_never_change", [(4, 3)]),
         (Lending, "hoarded_results_never_change", ["NextStep"]),
         (Lending, "an_env_may_rewrite_its_own_array", []),
-        (Lending, "writing_into_results_harms_nothing", [(84, 84, 4)]),
         (Rounding, "episodes_follow_the_table_of_their_mode", ["SameStep"]),
         (Unmasked, "episodes_follow_the_table_of_their_mode", ["SameStep"]),
         (Unmasked, "final_infos_stay_apart_from_first_infos", []),

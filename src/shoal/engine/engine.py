@@ -174,14 +174,7 @@ class Engine:
             StateError: Another call is pending, or an env must be reset first.
         """
         with self._lock:
-            self._require_idle("step")
-            if self._unready:
-                row, reason = min(self._unready.items())
-                raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
-            block = self._acquire()
-            self._memory.encode_actions(actions)
-            request = Step(self._exchange.next_sequence(), block.index)
-            self._pending = self._exchange.broadcast("step", request, block)
+            self._start_step(actions)
 
     def step_wait(self, timeout: float | None = None) -> StepBatch:
         """Returns the results of the step that was started.
@@ -195,22 +188,13 @@ class Engine:
             Exception: Whatever an env raised; the other envs have stepped.
         """
         with self._lock:
-            block, replies = self._finish("step", timeout)
-            memory = self._memory
-            rewards, terminations, truncations = memory.take_scalars(block)
-            if self._options.autoreset is Autoreset.DISABLED:
-                for row in np.flatnonzero(terminations | truncations):
-                    self._unready[int(row)] = "its episode has ended and autoreset is disabled"
-            finals = memory.take_finals(block)
-            return StepBatch(
-                memory.take_observations(block), rewards, terminations, truncations, self._infos(replies), finals
-            )
+            return self._end_step(timeout)
 
     def step(self, actions: Any) -> StepBatch:
         """Steps every env and waits for the results."""
         with self._lock:
-            self.step_async(actions)
-            return self.step_wait()
+            self._start_step(actions)
+            return self._end_step(None)
 
     def call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Starts calling a method of every env, or reading an attribute."""
@@ -259,6 +243,26 @@ class Engine:
         """Raises the closed error if the batch is closed."""
         if self.is_closed:
             raise self._errors.closed(f"Trying to operate on `{self.name}`, after a call to `close()`.")
+
+    def _start_step(self, actions: Any) -> None:
+        self._require_idle("step")
+        if self._unready:
+            row, reason = min(self._unready.items())
+            raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
+        block = self._acquire()
+        self._memory.encode_actions(actions)
+        request = Step(self._exchange.next_sequence(), block.index)
+        self._pending = self._exchange.broadcast("step", request, block)
+
+    def _end_step(self, timeout: float | None) -> StepBatch:
+        block, replies = self._finish("step", timeout)
+        memory = self._memory
+        rewards, terminations, truncations = memory.take_scalars(block)
+        if self._options.autoreset is Autoreset.DISABLED:
+            for row in np.flatnonzero(terminations | truncations):
+                self._unready[int(row)] = "its episode has ended and autoreset is disabled"
+        observations, finals = memory.take_observations(block), memory.take_finals(block)
+        return StepBatch(observations, rewards, terminations, truncations, self._infos(replies), finals)
 
     def _require_idle(self, kind: str) -> None:
         self.check_open()

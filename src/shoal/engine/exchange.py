@@ -86,6 +86,7 @@ class Exchange:
         for error in self.dead.values():
             raise error
         if block is not None:
+            # Not free until `wait` or `abandon` has seen to it.
             block.writers = len(self._rows)
         self._backend.broadcast(request)
         return Pending(kind, request.sequence, set(self._everyone), block)
@@ -103,7 +104,11 @@ class Exchange:
         while awaiting:
             incoming = self._backend.collect(1 if stop_at_failure else len(awaiting), deadline)
             for reply in incoming.replies:
-                self._route(reply, pending)
+                if reply.sequence == pending.sequence:
+                    awaiting.discard(reply.worker)
+                    replies.append(reply)
+                else:
+                    self._drop(reply)
             if stop_at_failure and any(reply.failures for reply in replies):
                 break
             for death in incoming.deaths:
@@ -124,11 +129,15 @@ class Exchange:
             if others:
                 first.args = ("\n".join(str(error) for error in died),)
             raise first
+        if pending.block is not None:
+            pending.block.writers = 0
         replies.sort(key=_worker_of)
         return replies
 
     def abandon(self, pending: Pending) -> None:
         """Stops waiting for a request; late replies to it will be recognised and dropped."""
+        if pending.block is not None:
+            pending.block.writers = len(pending.awaiting)
         if pending.awaiting:
             self._stragglers[pending.sequence] = pending
 
@@ -138,36 +147,33 @@ class Exchange:
         late = next(iter(self._stragglers.values()))
         incoming = self._backend.collect(1, deadline)
         for reply in incoming.replies:
-            self._route(reply, late)
+            self._drop(reply)
         for death in incoming.deaths:
             self._bury(death, late)
-            late.awaiting.discard(death.worker)
-        if not late.awaiting:
-            self._stragglers.pop(late.sequence, None)
-        elif deadline is not None and time.monotonic() >= deadline:
+        if late.awaiting and deadline is not None and time.monotonic() >= deadline:
             raise StepTimeoutError(self._lateness(late, timeout))
 
-    def _route(self, reply: Reply, expected: Pending) -> None:
-        pending = expected if reply.sequence == expected.sequence else self._stragglers.get(reply.sequence)
-        if pending is None:
-            return
-        pending.awaiting.discard(reply.worker)
-        if pending.block is not None:
-            pending.block.writers -= 1
-        if pending is expected:
-            pending.replies.append(reply)
-        elif not pending.awaiting:
-            del self._stragglers[reply.sequence]
+    def _drop(self, reply: Reply) -> None:
+        """Takes note that a reply has come which nobody waits for."""
+        pending = self._stragglers.get(reply.sequence)
+        if pending is not None:
+            self._release(pending, reply.worker)
+
+    def _release(self, straggler: Pending, worker: int) -> None:
+        """Takes note that a worker has done with a request that nobody waits for."""
+        if worker in straggler.awaiting:
+            straggler.awaiting.discard(worker)
+            if straggler.block is not None:
+                straggler.block.writers -= 1
+            if not straggler.awaiting:
+                del self._stragglers[straggler.sequence]
 
     def _bury(self, death: Death, current: Pending) -> WorkerDiedError:
         was_busy = death.worker in current.awaiting
         error = worker_died(death, self._rows[death.worker], current.kind if was_busy else "")
         self.dead[death.worker] = error
-        for pending in (current, *self._stragglers.values()):
-            if death.worker in pending.awaiting and pending.block is not None:
-                pending.block.writers -= 1
-            if pending is not current:
-                pending.awaiting.discard(death.worker)
+        for straggler in list(self._stragglers.values()):
+            self._release(straggler, death.worker)
         return error
 
     def _lateness(self, pending: Pending, timeout: float | None) -> str:

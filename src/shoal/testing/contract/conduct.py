@@ -168,8 +168,22 @@ class ConductContract:
             vec.reset()
         with pytest.raises(StateError, match="env 2"):
             vec.step(NOTHING)
+        with pytest.raises(StateError, match="env 2"):
+            vec.reset(options={"reset_mask": np.arange(NUM_ENVS) != 2})
         assert_same(vec.reset()[0], counted(0))
         assert_same(vec.step(NOTHING)[0], counted(1))
+
+    def test_an_episode_that_ends_beside_an_error_has_ended(self, make_vec: Make) -> None:
+        """The error took the results of that step with it, so the caller cannot know; nothing may be stepped."""
+        envs = [Counter, partial(Counter, 1, length=1), partial(Faulty, "step", index=2)]
+        vec = make_vec(envs, autoreset_mode="Disabled")
+        vec.reset()
+        with pytest.raises(ValueError, match="bad apple"):
+            vec.step([0, 0, 0])
+        vec.reset(options={"reset_mask": np.array([False, False, True])})
+        with pytest.raises(StateError, match="env 1"):
+            vec.step([0, 0, 0])
+        assert vec.get_attr("t") == (1, 1, 0)
 
     @pytest.mark.parametrize(("stage", "name"), [("call", "poke"), ("render", "render")])
     def test_an_error_in_a_call_leaves_the_episode(self, make_vec: Make, stage: Stage, name: str) -> None:

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 from shoal.testing.contract.makers import NUM_ENVS, Make, counted, counters
 from shoal.testing.equality import assert_same
-from shoal.testing.toys import Echo, EverySpace, Pixels, ReusedBuffer, Scripted
+from shoal.testing.toys import Counter, Echo, EverySpace, Pixels, ReusedBuffer, Scripted
 
 SPACES = {
     "box": Box(-1, 1, (2, 3), np.float32),
@@ -47,6 +47,19 @@ def make_informers(make_vec: Make, *infos: list[dict[str, Any]]) -> Any:
     vec = make_vec([partial(Scripted, space, observation, infos=[{}, *own]) for own in infos])
     assert_same(vec.reset()[1], {})
     return vec
+
+
+class Remembering(Counter):
+    """Keeps the objects that it got as actions."""
+
+    def __init__(self, **base: Any) -> None:
+        super().__init__(action_space=SPACES["nested"], **base)
+        self.actions: list[Any] = []
+
+    def step(self, action: Any) -> Any:
+        """Counts on."""
+        self.actions.append(action)
+        return super().step(action)
 
 
 class ResultsContract:
@@ -178,6 +191,17 @@ class ResultsContract:
         actions.fill(0)
         vec.step_wait()
         assert vec.get_attr("last_action") == (4, 3, 2, 1, 0)
+
+    def test_an_env_may_keep_its_actions(self, make_vec: Make) -> None:
+        """Frame stacks and logs do; what they keep must not become the next action."""
+        vec = make_vec([Remembering] * NUM_ENVS)
+        vec.reset()
+        vec.action_space.seed(5)
+        batches = [vec.action_space.sample() for _ in range(3)]
+        for actions in batches:
+            vec.step(actions)
+        for row, kept in enumerate(vec.get_attr("actions")):
+            assert_same(kept, [optree.tree_map(lambda leaf, row=row: leaf[row], actions) for actions in batches])
 
     @pytest.mark.parametrize("shape", [SMALL, LARGE])
     def test_without_copies_one_buffer_is_used_again(self, make_vec: Make, shape: tuple[int, ...]) -> None:
