@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -91,6 +92,14 @@ class Program:
                 pid = int(path.parent.name)
                 if token in path.read_bytes() and not process_gone(pid):
                     yield pid
+
+
+def end(program: Program) -> None:
+    """Kills it and all that is left of it."""
+    program.kill()
+    for pid in list(program.pids()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def run(

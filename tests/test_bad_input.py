@@ -422,14 +422,15 @@ def gymnasium_error_of():
         envs = gym.vector.AsyncVectorEnv([Counter] * 2, context="fork")
         error = misuse(envs, calls)
         if not envs.closed:
-            with warnings.catch_warnings(category=UserWarning, action="ignore"):
+            with warnings.catch_warnings():
+                # It says that it waits for the pending call.
+                warnings.simplefilter("ignore", UserWarning)
                 envs.close()
         return error
 
     return error_of
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("name", MISUSES)
 def test_misuse_is_gymnasiums_error_in_its_words(name, gymnasium_error_of):
     """Programs catch the class, and some read the text; ours may say more, but begins the same."""

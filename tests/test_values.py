@@ -228,7 +228,12 @@ def unknown_spaces() -> dict[str, gym.Space[Any]]:
 @pytest.mark.parametrize("role", ["observation", "action"])
 @pytest.mark.parametrize(
     "name, backend",
-    [*((name, "serial") for name in unknown_spaces()), ("mission", "thread"), ("mission", "process"), ("text", "process")],
+    [
+        *((name, "serial") for name in unknown_spaces()),
+        ("mission", "thread"),
+        ("mission", "process"),
+        ("text", "process"),
+    ],
 )
 def test_unknown_space_is_refused_with_a_way_out(backend, name, role):
     """It is Gymnasium's error for that, says which class, and comes before a long run does."""
@@ -254,8 +259,7 @@ def test_rewards_of_any_form_are_float64(backend, num_workers):
     forms = [1, True, np.float32(1), np.array([1.0], np.float32)]
     space, nothing = Box(0, 1, (1,)), np.zeros(1, np.float32)
     env_fns = [
-        partial(Scripted, space, nothing, form, [False] * length + [True])
-        for length, form in enumerate(forms, 2)
+        partial(Scripted, space, nothing, form, [False] * length + [True]) for length, form in enumerate(forms, 2)
     ]
     with vector(env_fns, backend, num_workers=num_workers) as envs:
         envs.reset()

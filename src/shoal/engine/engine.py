@@ -258,9 +258,7 @@ class Engine:
         block, replies = self._finish("step", timeout)
         memory = self._memory
         rewards, terminations, truncations = memory.take_scalars(block)
-        if self._options.autoreset is Autoreset.DISABLED:
-            for row in np.flatnonzero(terminations | truncations):
-                self._unready[int(row)] = "its episode has ended and autoreset is disabled"
+        self._refuse_ended(terminations, truncations)
         observations, finals = memory.take_observations(block), memory.take_finals(block)
         return StepBatch(observations, rewards, terminations, truncations, self._infos(replies), finals)
 
@@ -304,18 +302,26 @@ class Engine:
             pending.is_late = True
             raise
         self._pending = None
-        self._check(replies, needs_reset=kind in ("reset", "step"))
+        self._check(replies, pending)
         return pending.block, replies  # type: ignore[return-value]
 
-    def _check(self, replies: list[Reply], *, needs_reset: bool = False) -> None:
-        """Raises what went wrong beside an env."""
+    def _check(self, replies: list[Reply], pending: Pending | None = None) -> None:
+        """Raises what went wrong beside an env, and notes which envs must be reset after it."""
         failures = [failure for reply in replies for failure in reply.failures]
         if not failures:
             return
-        if needs_reset:
+        if pending is not None and pending.kind == "step" and pending.block is not None:
+            # The caller will not see that other episodes have ended.
+            self._refuse_ended(*self._memory.take_scalars(pending.block)[1:])
+        if pending is not None and pending.kind in ("reset", "step"):
             for failure in failures:
                 self._unready[failure.row] = f"its last {failure.doing} raised {type(failure.error).__name__}"
         raise_failures(failures)
+
+    def _refuse_ended(self, terminations: np.ndarray, truncations: np.ndarray) -> None:
+        if self._options.autoreset is Autoreset.DISABLED:
+            for row in np.flatnonzero(terminations | truncations):
+                self._unready[int(row)] = "its episode has ended and autoreset is disabled"
 
     def _infos(self, replies: list[Reply]) -> dict[str, Any]:
         parts = [reply.infos for reply in replies if reply.infos]

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from shoal.errors import StateError
+from shoal.worker.infos import snapshot
 
 EpisodeEnd = tuple[Any, dict[str, Any]]
 
@@ -51,8 +52,10 @@ def next_step(slot: Slot, observation: Any, info: dict[str, Any]) -> EpisodeEnd:
 def same_step(slot: Slot, observation: Any, info: dict[str, Any]) -> EpisodeEnd:
     """Resets at once and delivers the new episode's first observation; the old one's last goes beside it."""
     slot.keep_final(observation)
+    # The env may use one dictionary, or one array in it, for ever.
+    final_info = snapshot(info)
     first_observation, first_info = slot.restart()
-    return first_observation, {**first_info, "final_info": info}
+    return first_observation, {**first_info, "final_info": final_info}
 
 
 def disabled(slot: Slot, observation: Any, info: dict[str, Any]) -> EpisodeEnd:

@@ -196,7 +196,9 @@ class EnvHost:
                     slot.last_observation = observation
                     if info:
                         infos.append((row, info))
-                elif slot.last_observation is not None:
+                elif slot.last_observation is None:
+                    raise StateError(f"env {row} has no observation to keep: it was never reset; reset it, too")
+                else:
                     record.write_observation(row, slot.last_observation)
             except Terminated:
                 raise

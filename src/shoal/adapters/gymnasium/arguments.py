@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
         ArgumentError: There are none.
         ArgumentTypeError: One is no function; the text shows what it should be.
     """
-    if isinstance(env_fns, Env) or callable(env_fns):
+    if isinstance(env_fns, (Env, str)) or callable(env_fns) or not isinstance(env_fns, Iterable):
         raise ArgumentTypeError(
             f"env_fns must be a list of functions that construct an env each, found {env_fns!r}: "
             "[lambda: gymnasium.make('CartPole-v1') for _ in range(8)]"
