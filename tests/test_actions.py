@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from vectors import every_backend, vector
 
 from shoal import MisfitError, ShoalError
 from shoal.testing import Counter, Echo
 from shoal.testing.equality import assert_same
-from vectors import every_backend, vector
 
 VECTOR = Box(-1, 1, (2,), np.float32)
 NESTED = Dict(fire=Discrete(2), move=VECTOR, t=Tuple((Discrete(3), MultiBinary(2))))

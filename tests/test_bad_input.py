@@ -16,12 +16,12 @@ import pytest
 from gymnasium import error as gymnasium_error
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.wrappers import TimeLimit
+from vectors import every_backend, vector, worker_processes
 
 import shoal
 from shoal import AsyncVectorEnv
 from shoal.testing import Counter, Echo, Pixels, Scripted, Sleeper, process_gone, wait_until
 from shoal.testing.equality import assert_same
-from vectors import every_backend, vector, worker_processes
 
 COUNTERS = [partial(Counter, index) for index in range(3)]
 
@@ -124,7 +124,7 @@ def test_env_object_that_travels_is_a_copy_for_each_row(num_workers, make_fns):
 @every_backend
 def test_loop_variable_is_bound_as_python_binds_it(backend):
     """`lambda: Env(i)` sees the last `i`; a batch cannot know that another was meant."""
-    with vector([lambda: Counter(i) for i in range(3)], backend) as envs:
+    with vector([lambda: Counter(i) for i in range(3)], backend) as envs:  # noqa: B023
         assert envs.reset()[0].tolist() == [[200], [200], [200]]
     with vector([lambda i=i: Counter(i) for i in range(3)], backend) as envs:
         assert envs.reset()[0].tolist() == [[0], [100], [200]]
@@ -322,7 +322,9 @@ def test_env_with_a_wrong_observation_goes_on_after_a_reset(backend):
         with pytest.raises(shoal.MisfitError) as caught:
             envs.step([0, 0, 0])
         check_misfit(caught.value, "step", "", "expected float64 of shape (1,), found float64 of shape (2,)")
-        with pytest.raises(shoal.StateError, match="^env 1 cannot be stepped: its last step raised MisfitError; reset"):
+        with pytest.raises(
+            shoal.StateError, match=r"^env 1 cannot be stepped: its last step raised MisfitError; reset"
+        ):
             envs.step([0, 0, 0])
         assert envs.get_attr("t") == (2, 2, 2)
         assert envs.reset()[0].tolist() == [[0], [0], [200]]
@@ -336,7 +338,7 @@ def test_wrong_first_observation_is_an_error_of_the_reset(backend):
         with pytest.raises(shoal.MisfitError) as caught:
             envs.reset()
         check_misfit(caught.value, "reset", "", "expected float64 of shape (1,), found float64 of shape (3,)")
-        with pytest.raises(shoal.StateError, match="^env 1 cannot be stepped: its last reset raised MisfitError"):
+        with pytest.raises(shoal.StateError, match=r"^env 1 cannot be stepped: its last reset raised MisfitError"):
             envs.step([0, 0])
         assert envs.get_attr("t") == (0, 0)
 
@@ -369,7 +371,7 @@ def test_step_before_reset_is_refused(backend):
     """There is nothing to step from: neither stale zeros nor whatever the env happens to do."""
     with vector(COUNTERS, backend) as envs:
         for step in (envs.step, envs.step_async):
-            with pytest.raises(shoal.StateError, match="^env 0 cannot be stepped: it has not been reset yet; reset"):
+            with pytest.raises(shoal.StateError, match=r"^env 0 cannot be stepped: it has not been reset yet; reset"):
                 step([0, 0, 0])
         with pytest.raises(gymnasium_error.NoAsyncCallError):
             envs.step_wait()
@@ -554,12 +556,17 @@ def test_envs_are_closed_once_however_often_the_batch_is(backend):
     assert sorted(Closing.closed) == [0, 1, 2]
 
 
+def fail_in(envs: Any) -> None:
+    with pytest.raises(ValueError):
+        envs.reset(seed=-1)
+
+
 HOLDERS: dict[str, Callable[[Any], Any]] = {
     "idle": lambda envs: None,
     "reset": lambda envs: envs.reset(),
     "pending": lambda envs: (envs.reset(), envs.step_async([0] * envs.num_envs)),
     "cycle": lambda envs: setattr(envs, "myself", [envs]),
-    "failed": lambda envs: pytest.raises(ValueError, envs.reset, seed=-1),
+    "failed": fail_in,
 }
 
 

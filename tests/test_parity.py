@@ -101,7 +101,7 @@ def make_cheetah() -> gymnasium.Env:
     return gymnasium.make("HalfCheetah-v5", max_episode_steps=40)
 
 
-def make_pong(max_episode_steps: int = 50) -> gymnasium.Env:
+def make_pong(max_episode_steps: int = 100) -> gymnasium.Env:
     import ale_py
 
     gymnasium.register_envs(ale_py)
@@ -155,7 +155,7 @@ def test_pongs_for_long(num_envs, num_workers, mode):
     """Images large enough to be lent instead of copied."""
     pytest.importorskip("ale_py")
     batches = [{"backend": "process", "num_workers": num_workers}]
-    assert check_parity([make_pong] * num_envs, mode, batches, steps=2000) >= 39 * num_envs
+    assert check_parity([make_pong] * num_envs, mode, batches, steps=2000) >= 19 * num_envs
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,12 +12,12 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import given
 from hypothesis import strategies as st
+from vectors import every_backend, vector
 
-from shoal import ArgumentError, ArgumentTypeError
+from shoal import ArgumentError, ArgumentTypeError, AsyncVectorEnv
 from shoal.engine.seeding import seeds_for
 from shoal.testing import Counter, Stochastic
 from shoal.testing.equality import assert_same
-from vectors import every_backend, vector
 
 COUNTERS = [partial(Counter, index) for index in range(3)]
 
@@ -173,23 +173,20 @@ def test_spawned_seeds_of_neighbouring_numbers_have_nothing_in_common():
 def test_unknown_seeding_is_refused():
     """A misspelt rule must not fall back to another."""
     with pytest.raises(ArgumentError, match="seeding='spwan' is unknown; use one of 'increment', 'spawn'"):
-        with vector(COUNTERS, seeding="spwan"):
-            pass
+        AsyncVectorEnv(COUNTERS, seeding="spwan")
 
 
 # The generators of Python and NumPy.
 
 
-class Dice(Counter):
-    """Rolls the process's own dice: what careless envs do."""
-
-    def roll(self) -> tuple[float, float]:
-        return random.random(), float(np.random.random())
-
-
 @pytest.mark.parametrize("start_method", ["forkserver", "fork", "spawn"])
 def test_global_generators_differ_between_workers(start_method):
     """Forked workers inherit one state and would all roll the same; nor may two batches, nor the parent."""
+
+    class Dice(Counter):
+        def roll(self):
+            return random.random(), float(np.random.random())
+
     here = random.getstate(), np.random.get_state()
     rolls = [(random.random(), float(np.random.random()))]
     for _ in range(1 if start_method == "spawn" else 2):

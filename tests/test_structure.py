@@ -70,7 +70,7 @@ def is_rounded(value: Any, result: np.floating[Any]) -> bool:
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, (2,))), st.sampled_from(DTYPES))
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_cast_keeps_every_value_or_refuses(array, dtype):
     """A wrapped, cut or overflown number trains an agent on nonsense, and nobody notices."""
     try:
@@ -280,7 +280,7 @@ def test_batch_of_another_form_is_refused(batch, problem):
 
 
 @given(spaces.nested_spaces(), st.integers(1, 4))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_values_written_are_the_values_read(space, rows):
     """What an env observes is what the user gets, for spaces of any shape, type and depth."""
     nest = nest_of(space)
@@ -301,7 +301,7 @@ def as_arrays(value: Any) -> Any:
 
 
 @given(spaces.nested_spaces(), st.integers(1, 4))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_batch_is_what_gymnasium_builds(space, rows):
     """Containers, order of keys, dtypes and shapes: programs written for Gymnasium look at all of them."""
     nest = nest_of(space)
@@ -323,7 +323,7 @@ def keys(value: Any) -> Any:
 
 
 @given(spaces.nested_spaces(), st.integers(1, 4))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_batch_of_actions_is_split_as_gymnasium_splits_it(space, rows):
     """Each env gets the action in its own row, with the type that Gymnasium gives it."""
     nest, batched = nest_of(space), batch_space(space, rows)
@@ -335,7 +335,7 @@ def test_batch_of_actions_is_split_as_gymnasium_splits_it(space, rows):
 
 
 @given(spaces.nested_spaces().filter(lambda space: not isinstance(space, gym.spaces.Tuple)))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_list_of_one_action_for_each_env_is_the_same_batch(space):
     """People write `[policy(o) for o in ...]`; it must not matter whether they then stack it."""
     nest = nest_of(space)

@@ -18,6 +18,7 @@ import cloudpickle
 from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.backends.entry import Order
+from shoal.backends.worker_process import WorkerProcess
 from shoal.errors import StartError, StateError, WorkerDiedError
 from shoal.memory import Bell, ControlMemory, Patience, Ring, make_bell, watch
 from shoal.memory.ring import CAPACITY
@@ -46,7 +47,7 @@ class _Worker:
     """
 
     def __init__(
-        self, index: int, control: ControlMemory, submitted: Bell, process: launcher.WorkerProcess, channel: Channel
+        self, index: int, control: ControlMemory, submitted: Bell, process: WorkerProcess, channel: Channel
     ) -> None:
         self.index = index
         self.process = process

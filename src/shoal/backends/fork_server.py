@@ -1,0 +1,125 @@
+"""The user's end of the fork server: asks it to start workers, and hears from it how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.backends import entry
+from shoal.backends.server import interpreter, with_path
+from shoal.backends.worker_process import WorkerProcess
+from shoal.errors import StartError
+from shoal.worker.channel import ChannelClosedError, channel_pair
+from shoal.worker.threads import cap
+
+# Starting the server means importing NumPy and Gymnasium; a loaded machine may take its time.
+_SERVER_TIMEOUT = 120.0  # seconds
+
+
+class ForkServer:
+    """The user's end of the fork server."""
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        """Starts it; it goes on importing while the caller goes on."""
+        self._lock = threading.Lock()
+        self._ended: dict[int, int] = {}
+        self._channel, theirs = channel_pair()
+        environ = dict(os.environ)
+        cap(environ, None)
+        code = f"from shoal.backends.server import serve; serve({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
+        try:
+            self._process = subprocess.Popen(
+                [*interpreter(), "-c", with_path(code)],
+                env=environ,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                close_fds=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._channel.close()
+            raise StartError(f"the process that starts workers cannot be started: {error}") from error
+        finally:
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Tells whether it can still be used."""
+        return self._process.poll() is None
+
+    def start(
+        self, method: str, order: entry.Order, descriptors: Sequence[int], deadline: float | None
+    ) -> WorkerProcess:
+        """Starts a worker; the descriptors stay open here.
+
+        Raises:
+            StartError: The system refuses, or the server is gone.
+        """
+        limit = time.monotonic() + _SERVER_TIMEOUT
+        limit = limit if deadline is None else min(limit, deadline)
+        with self._lock:
+            try:
+                self._channel.send(pickle.dumps((method, order)), descriptors, limit)
+                while True:
+                    message, received = self._receive(limit)
+                    if message[0] == "started":
+                        return WorkerProcess(message[1], received[0] if received else -1, self)
+                    if message[0] == "failed":
+                        raise StartError(f"worker {order.worker} cannot be started: {message[1]}")
+            except ChannelClosedError:
+                self._process.wait()
+                raise StartError(
+                    f"the process that starts workers has ended with exit code {self._process.returncode}; "
+                    "its error output says why"
+                ) from None
+            except TimeoutError:
+                raise StartError("the process that starts workers does not answer") from None
+
+    def has_ended(self, pid: int) -> bool:
+        """Tells whether a worker is known to have ended."""
+        with self._lock:
+            self._drain(0.0, pid)
+            return pid in self._ended or not self.is_alive()
+
+    def exit_code(self, pid: int, timeout: float) -> int | None:
+        """Returns a worker's exit code, None if the server does not say in time."""
+        with self._lock:
+            self._drain(timeout, pid)
+            return self._ended.get(pid)
+
+    def close(self) -> None:
+        """Ends the server, and with it whatever worker is left."""
+        self._channel.close()
+        try:
+            self._process.wait(entry.ORPHAN_GRACE + 2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def abandon(self) -> None:
+        """Lets go of it in a forked child, whose parent goes on using it."""
+        self._channel.close()
+        self._process.returncode = 0
+
+    def _drain(self, timeout: float, pid: int) -> None:
+        limit = time.monotonic() + timeout
+        with contextlib.suppress(TimeoutError, ChannelClosedError):
+            while pid not in self._ended:
+                self._receive(limit)
+
+    def _receive(self, deadline: float) -> tuple[tuple[Any, ...], list[int]]:
+        payload, received = self._channel.receive(deadline)
+        message = pickle.loads(payload)
+        if message[0] == "ended":
+            self._ended[message[1]] = message[2]
+        return message, received
