@@ -12,6 +12,9 @@ import shoal
 
 pytest_plugins = ["leak_guard"]
 
+# Its assertions show values, as those of test files do.
+pytest.register_assert_rewrite("shoal.testing.contract")
+
 # How long an example takes depends on processes, and so on the machine.
 hypothesis.settings.register_profile("shoal", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("shoal")

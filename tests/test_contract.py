@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.register_assert_rewrite("shoal.testing.contract", "shoal.testing.equality")
-
-import shoal  # noqa: E402
-from shoal.testing.contract import EpisodesContract, Make, VectorEnvContract, closing_all  # noqa: E402
-from shoal.testing.contract.conduct import WRONG_ACTIONS  # noqa: E402
-from shoal.testing.equality import assert_same  # noqa: E402
+import shoal
+from shoal.testing.contract import EpisodesContract, Make, VectorEnvContract, closing_all
+from shoal.testing.contract.conduct import WRONG_ACTIONS
+from shoal.testing.equality import assert_same
 
 
 def making(num_workers: int, **options: Any) -> Any:

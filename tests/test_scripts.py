@@ -587,7 +587,9 @@ def test_program_without_standard_streams(tmp_path):
     """
     (tmp_path / "program.py").write_text(programs.textwrap.dedent(program))
     subprocess.run(
-        ["/bin/sh", "-c", 'exec "$0" program.py <&- >&- 2>&-', sys.executable], cwd=tmp_path, timeout=programs.PATIENCE_S
+        ["/bin/sh", "-c", 'exec "$0" program.py <&- >&- 2>&-', sys.executable],
+        cwd=tmp_path,
+        timeout=programs.PATIENCE_S,
     )
     error = tmp_path / "error.txt"
     assert not error.exists(), error.read_text()

@@ -250,9 +250,7 @@ def test_pixels_differ_by_env_time_and_place():
     env.reset()
     observation, *_ = env.step(0)
     assert np.array_equal(observation, toys.Pixels.frame(300, 1))
-    frames = {
-        toys.Pixels.frame(i, t, (5, 5)).tobytes() for i in range(0, 70_000, 700) for t in range(0, 999, 99)
-    }
+    frames = {toys.Pixels.frame(i, t, (5, 5)).tobytes() for i in range(0, 70_000, 700) for t in range(0, 999, 99)}
     assert len(frames) == 100 * 11
     assert len(set(observation.reshape(-1, 8)[:256, 0].tolist())) == 256
     assert toys.Pixels.frame(1, 2, ()).shape == ()

@@ -21,6 +21,8 @@ from shoal.worker.channel import Channel
 
 # How long an orphan may take to close its envs.
 ORPHAN_GRACE = 1.3  # seconds
+# Between looks at whether the parent is still there, beside being told.
+_PARENT_CHECK = 0.25  # seconds
 _PR_SET_PDEATHSIG = 1
 
 
@@ -71,10 +73,12 @@ def enter(order: Order, descriptors: Sequence[int], parent_fd: int | None) -> in
     Args:
         order: What to be like.
         descriptors: Channel, control memory, the two bells, standard output and error; owned from now on.
-        parent_fd: A descriptor that becomes readable when the parent dies, to be watched by a thread;
-            None where the parent sends a signal when it dies.
+        parent_fd: A descriptor that becomes readable when the parent dies, to be watched by a thread, -1 where
+            there is no such thing; None where the system or the parent's own parent sends a signal.
     """
     os.setpgid(0, 0)
+    # A copy of the descriptor that wakes the event loop of the process that was forked.
+    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel_fd, control_fd, *bells, output_fd, error_fd = descriptors
     _replace_standard_streams(output_fd, error_fd)
@@ -85,10 +89,12 @@ def enter(order: Order, descriptors: Sequence[int], parent_fd: int | None) -> in
             os.chdir(order.directory)
     sys.path[:] = order.path
     sys.argv[:] = order.argv
+    threads.cap_loaded_libraries()
     if parent_fd is None:
         die_with_parent()
     else:
-        threading.Thread(target=_watch_parent, args=(parent_fd,), name="shoal-parent-watch", daemon=True).start()
+        watched = (parent_fd, select.POLLIN) if parent_fd >= 0 else (channel_fd, 0)
+        threading.Thread(target=_watch_parent, args=watched, name="shoal-parent-watch", daemon=True).start()
     segment = Segment(control_fd, os.fstat(control_fd).st_size)
     return main.run(
         main.Connection(
@@ -103,13 +109,21 @@ def enter(order: Order, descriptors: Sequence[int], parent_fd: int | None) -> in
     )
 
 
-def leave(code: int) -> None:
-    """Ends the process: exit handlers of the envs' libraries run, those of the forked parent do not."""
+def leave(code: int, parent: int) -> None:
+    """Ends the process: exit handlers of the envs' libraries run, those of the forked parent do not.
+
+    Args:
+        code: The exit code.
+        parent: Id of the process that ends what the envs have started; without it they are ended here.
+    """
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+    if os.getppid() != parent:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(code)
 
 
@@ -126,12 +140,13 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _watch_parent(parent_fd: int) -> None:
+def _watch_parent(fd: int, events: int) -> None:
     """Ends this process when the parent is gone: the portable form of a parent-death signal."""
     parent = os.getppid()
     poller = select.poll()
-    poller.register(parent_fd, select.POLLIN)
-    while not poller.poll(1000) and os.getppid() == parent:
+    poller.register(fd, events)
+    # Where the descriptor is a socket, a child of the parent may keep its other end open.
+    while not poller.poll(_PARENT_CHECK * 1000) and os.getppid() == parent:
         pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(ORPHAN_GRACE)

@@ -6,15 +6,14 @@ import contextlib
 import os
 import pickle
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
-
 from shoal.backends import entry
-from shoal.backends.server import interpreter, with_path
+from shoal.backends.server import interpreter, is_gone, with_path
 from shoal.backends.worker_process import WorkerProcess
-from shoal.errors import StartError
+from shoal.errors import StartError, StartTimeoutError
 from shoal.worker.channel import ChannelClosedError, channel_pair
 from shoal.worker.threads import cap
 
@@ -29,6 +28,8 @@ class ForkServer:
         """Starts it; it goes on importing while the caller goes on."""
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
+        # How many workers were asked for: the number of the last request.
+        self._asked = 0
         self._channel, theirs = channel_pair()
         environ = dict(os.environ)
         cap(environ, None)
@@ -39,6 +40,9 @@ class ForkServer:
                 env=environ,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                # Where the program has no such stream, another file may have got its number.
+                stdout=None if sys.__stdout__ else subprocess.DEVNULL,
+                stderr=None if sys.__stderr__ else subprocess.DEVNULL,
                 close_fds=True,
                 start_new_session=True,
             )
@@ -63,19 +67,21 @@ class ForkServer:
         """Starts a worker; the descriptors stay open here.
 
         Raises:
+            StartTimeoutError: The deadline has passed.
             StartError: The system refuses, or the server is gone.
         """
         limit = time.monotonic() + _SERVER_TIMEOUT
         limit = limit if deadline is None else min(limit, deadline)
         with self._lock:
+            self._asked += 1
             try:
-                self._channel.send(pickle.dumps((method, order)), descriptors, limit)
+                self._channel.send(pickle.dumps((self._asked, method, order)), descriptors, limit)
                 while True:
-                    message, received = self._receive(limit)
-                    if message[0] == "started":
-                        return WorkerProcess(message[1], received[0] if received else -1, self)
-                    if message[0] == "failed":
-                        raise StartError(f"worker {order.worker} cannot be started: {message[1]}")
+                    answer = self._receive(limit, self._asked)
+                    if isinstance(answer, WorkerProcess):
+                        return answer
+                    if answer is not None:
+                        raise StartError(f"worker {order.worker} cannot be started: {answer}")
             except ChannelClosedError:
                 self._process.wait()
                 raise StartError(
@@ -83,13 +89,19 @@ class ForkServer:
                     "its error output says why"
                 ) from None
             except TimeoutError:
+                if limit == deadline:
+                    raise StartTimeoutError(
+                        f"worker {order.worker} was not started within start_timeout. Give it more time with "
+                        "start_timeout=, or start the process that starts workers beforehand with shoal.preload()."
+                    ) from None
                 raise StartError("the process that starts workers does not answer") from None
 
     def has_ended(self, pid: int) -> bool:
         """Tells whether a worker is known to have ended."""
         with self._lock:
             self._drain(0.0, pid)
-            return pid in self._ended or not self.is_alive()
+            # Nobody reports the end of a worker that has outlived the server.
+            return pid in self._ended or (not self.is_alive() and is_gone(pid))
 
     def exit_code(self, pid: int, timeout: float) -> int | None:
         """Returns a worker's exit code, None if the server does not say in time."""
@@ -117,9 +129,18 @@ class ForkServer:
             while pid not in self._ended:
                 self._receive(limit)
 
-    def _receive(self, deadline: float) -> tuple[tuple[Any, ...], list[int]]:
+    def _receive(self, deadline: float, number: int = 0) -> WorkerProcess | str | None:
+        """Takes in one message; returns the worker or the reason for none if it answers the request of that number."""
         payload, received = self._channel.receive(deadline)
-        message = pickle.loads(payload)
-        if message[0] == "ended":
-            self._ended[message[1]] = message[2]
-        return message, received
+        match pickle.loads(payload):
+            case ("ended", pid, code):
+                self._ended[pid] = code
+            case ("started", answered, pid) if answered == number:
+                return WorkerProcess(pid, received[0] if received else -1, self)
+            case ("failed", answered, reason) if answered == number:
+                return str(reason)
+            case _:
+                # For somebody who has not waited; a worker that nobody is connected to ends by itself.
+                for fd in received:
+                    os.close(fd)
+        return None

@@ -7,6 +7,7 @@ ends with the last one, unless `preload` asked to keep it.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import sys
 import threading
@@ -121,8 +122,11 @@ def fork(order: entry.Order, descriptors: Sequence[int], channels: Sequence[Chan
             stacklevel=2,
         )
     parent_fd = open_pidfd(os.getpid())
-    sys.stdout.flush()
-    sys.stderr.flush()
+    parent = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        # None in a program that was started without.
+        if stream is not None:
+            stream.flush()
     with warnings.catch_warnings():
         # Python's own word on the same matter.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -139,11 +143,11 @@ def fork(order: entry.Order, descriptors: Sequence[int], channels: Sequence[Chan
         for channel in channels:
             channel.close()
         _forget_parents_server()
-        own = [os.dup(fd) for fd in descriptors]
-        watched = parent_fd if parent_fd >= 0 else own[0]
-        code = entry.enter(order, own, watched)
+        # Out of the way of the standard streams, which this process may be without.
+        own = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in descriptors]
+        code = entry.enter(order, own, parent_fd)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        entry.leave(code)
+        entry.leave(code, parent)
     raise AssertionError("unreachable")

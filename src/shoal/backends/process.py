@@ -7,6 +7,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,14 +20,14 @@ from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.backends.entry import Order
 from shoal.backends.worker_process import WorkerProcess
-from shoal.errors import StartError, StateError, WorkerDiedError
+from shoal.errors import ShoalError, StartError, StateError, WorkerDiedError
 from shoal.memory import Bell, ControlMemory, Patience, Ring, make_bell, watch
 from shoal.memory.ring import CAPACITY
 from shoal.worker import Attach, Close, Reply, Request, Step
 from shoal.worker.channel import Channel, ChannelClosedError, channel_pair
 from shoal.worker.cpus import available_cpus
 from shoal.worker.main import MESSAGE, STEP, WITH_MESSAGE
-from shoal.worker.pickling import pickle_functions
+from shoal.worker.pickling import loads_reply, pickle_functions
 
 # Between looks at whether a worker that is expected to send something is still there.
 _LIVENESS = 0.2  # seconds
@@ -92,6 +93,7 @@ class ProcessBackend:
         self._poller = select.poll()
         self._poller.register(self._completed.fileno(), select.POLLIN)
         self._by_fd: dict[int, _Worker] = {}
+        self._hears_of_deaths = True
         self._is_open = True
         _open_backends.add(self)
 
@@ -111,7 +113,7 @@ class ProcessBackend:
             num_threads=self._start.num_threads,
         )
         channel, theirs = channel_pair()
-        streams = [_output_descriptor(1), _output_descriptor(2)]
+        streams = [_output_descriptor(sys.__stdout__, 1), _output_descriptor(sys.__stderr__, 2)]
         descriptors = [
             theirs.fileno(),
             self._control.segment.fileno(),
@@ -125,11 +127,10 @@ class ProcessBackend:
                 process = launcher.fork(order, descriptors, channels)
             else:
                 process = self._server.start(self._start.start_method, order, descriptors, deadline)
-        except OSError as error:
+        except BaseException as error:
             channel.close()
-            raise StartError(f"worker {worker} cannot be started: {error}") from error
-        except BaseException:
-            channel.close()
+            if isinstance(error, OSError) and not isinstance(error, ShoalError):
+                raise StartError(f"worker {worker} cannot be started: {error}") from error
             raise
         finally:
             theirs.close()
@@ -142,6 +143,7 @@ class ProcessBackend:
         fd, events = (process.pidfd, select.POLLIN) if process.pidfd >= 0 else (channel.fileno(), 0)
         self._poller.register(fd, events)
         self._by_fd[fd] = own
+        self._hears_of_deaths &= process.pidfd >= 0
 
     def check_functions(self, functions: list[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         """Returns the constructors pickled; raises `ArgumentTypeError` for one that cannot be."""
@@ -192,7 +194,7 @@ class ProcessBackend:
         if self._announced < min(count, due):
             self._sleep(min(count, due), deadline)
         self._patience.learn(time.monotonic_ns() - start)
-        replies = self._read(trust_all=bool(self._unreported), deadline=deadline)
+        replies = self._read(trust_all=bool(self._unreported))
         deaths, self._unreported = self._unreported, []
         return Incoming(replies, deaths)
 
@@ -232,14 +234,18 @@ class ProcessBackend:
     def _sleep(self, count: int, deadline: float | None) -> None:
         """Sleeps until the bell has announced `count` completions, a worker dies, or the deadline has passed."""
         while self._announced < count and not self._unreported:
-            timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
-            ready = self._poller.poll(timeout_ms)
-            if not ready:
-                return
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            # What an env has started may hold the socket whose end tells of a death where nothing else does.
+            look = left if self._hears_of_deaths else _LIVENESS if left is None else min(left, _LIVENESS)
+            ready = self._poller.poll(None if look is None else look * 1000)
             self._announced += self._completed.take()
             self._note_deaths(ready)
+            if not ready:
+                if look == left:
+                    return
+                self._look_for_deaths()
 
-    def _read(self, *, trust_all: bool, deadline: float | None) -> list[Reply]:
+    def _read(self, *, trust_all: bool) -> list[Reply]:
         """Reads the completions that the bell has announced; all that are written if one of the writers is dead."""
         while not trust_all and sum([own.completions.unread() for own in self._workers]) > self._announced:
             # One is written but not rung for yet: not to be read before it is. A dead worker never will.
@@ -251,24 +257,22 @@ class ProcessBackend:
         replies = []
         for own in self._workers:
             for _ in range(own.completions.unread()):
-                status, _first, _last, _block, sequence = own.completions.pop()
+                status, first_row, _last, _block, sequence = own.completions.pop()
                 own.due -= 1
                 self._due -= 1
                 if status == WITH_MESSAGE:
-                    reply = self._receive(own, deadline)
-                    if reply is not None:
-                        replies.append(reply)
+                    payload = self._receive(own)
+                    if payload is not None:
+                        replies.append(loads_reply(payload, own.index, sequence, first_row))
                 else:
                     replies.append(Reply(own.index, sequence))
         return replies
 
-    def _receive(self, own: _Worker, deadline: float | None) -> Reply | None:
+    def _receive(self, own: _Worker) -> bytes | None:
         """Returns the message that a completion has announced, None if the worker dies over it."""
         while True:
             try:
-                payload, _ = own.channel.receive(time.monotonic() + _LIVENESS)
-                reply: Reply = pickle.loads(payload)
-                return reply
+                return own.channel.receive(time.monotonic() + _LIVENESS)[0]
             except ChannelClosedError:
                 self._mark_dead(own)
                 return None
@@ -289,6 +293,11 @@ class ProcessBackend:
         for own in dead:
             self._mark_dead(own)
         return bool(dead)
+
+    def _look_for_deaths(self) -> None:
+        for own in self._workers:
+            if own.due and own.process.has_ended():
+                self._mark_dead(own)
 
     def _mark_dead(self, own: _Worker) -> None:
         if own.is_dead:
@@ -345,9 +354,10 @@ class ProcessBackend:
         _open_backends.discard(self)
 
 
-def _output_descriptor(fd: int) -> int:
+def _output_descriptor(stream: Any, fd: int) -> int:
     """Returns a copy of a standard output, or of nothing where the program has closed it."""
-    try:
-        return os.dup(fd)
-    except OSError:
-        return os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError):
+        # Where the program was started without it, another file may have got its number.
+        if stream is not None:
+            return os.dup(fd)
+    return os.open(os.devnull, os.O_WRONLY)

@@ -75,11 +75,11 @@ class _Server:
         self._end_workers()
 
     def _start(self, payload: bytes, descriptors: list[int]) -> None:
-        method, order = pickle.loads(payload)
+        number, method, order = pickle.loads(payload)
         try:
             pid = self._fork(order, descriptors) if method == "forkserver" else self._spawn(order, descriptors)
         except OSError as error:
-            self._channel.send(pickle.dumps(("failed", str(error))))
+            self._channel.send(pickle.dumps(("failed", number, str(error))))
             return
         finally:
             for fd in descriptors:
@@ -87,11 +87,12 @@ class _Server:
         self._pids.add(pid)
         # Opened before the worker can be reaped, so the number cannot have passed to another process.
         pidfd = open_pidfd(pid)
-        self._channel.send(pickle.dumps(("started", pid)), () if pidfd < 0 else (pidfd,))
+        self._channel.send(pickle.dumps(("started", number, pid)), () if pidfd < 0 else (pidfd,))
         if pidfd >= 0:
             os.close(pidfd)
 
     def _fork(self, order: entry.Order, descriptors: list[int]) -> int:
+        server = os.getpid()
         pid = os.fork()
         if pid:
             return pid
@@ -107,7 +108,7 @@ class _Server:
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            entry.leave(code)
+            entry.leave(code, server)
         raise AssertionError("unreachable")
 
     def _spawn(self, order: entry.Order, descriptors: list[int]) -> int:
@@ -164,6 +165,7 @@ class _Server:
 
 def spawned(order_fd: int, descriptors: list[int]) -> None:
     """Runs a worker in a fresh interpreter; the counterpart of `_Server._spawn`."""
+    server = os.getppid()
     with open(order_fd, "rb") as pipe:
         order = pickle.load(pipe)
     for fd in descriptors:
@@ -174,7 +176,7 @@ def spawned(order_fd: int, descriptors: list[int]) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        entry.leave(code)
+        entry.leave(code, server)
 
 
 def interpreter() -> list[str]:
@@ -202,6 +204,11 @@ def has_ended(pid: int) -> bool:
     """Tells whether a child has ended, without reaping it where the system allows."""
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return is_gone(pid)
+
+
+def is_gone(pid: int) -> bool:
+    """Tells whether there is no such process any more, or only a zombie; it need not be a child."""
     import psutil
 
     try:

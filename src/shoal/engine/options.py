@@ -73,6 +73,8 @@ class Options:
         _check_seconds("step_timeout", self.step_timeout)
         _check_seconds("start_timeout", self.start_timeout)
         _check_seconds("close_timeout", self.close_timeout)
+        if self.close_timeout is None:
+            raise ArgumentTypeError("close_timeout must be a number of seconds, found None")
         if self.worker_init is not None and not callable(self.worker_init):
             raise ArgumentTypeError(f"worker_init must be a function without arguments, found {self.worker_init!r}")
 

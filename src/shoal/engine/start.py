@@ -9,9 +9,10 @@ from typing import Any
 from shoal.backends import Backend
 from shoal.engine.exchange import Exchange
 from shoal.engine.options import Options
-from shoal.errors import StartTimeoutError, StepTimeoutError
+from shoal.errors import ArgumentError, StartTimeoutError, StepTimeoutError
 from shoal.worker import Build, DriverFactory
 from shoal.worker.failures import raise_failures
+from shoal.worker.messages import Built
 
 
 def build(
@@ -29,6 +30,7 @@ def build(
         StartTimeoutError: Not everything was built in time.
         StartError: A worker could not be started.
         WorkerDiedError: A worker died over it.
+        ArgumentError: Two constructors have returned the same env.
         Exception: Whatever a constructor raised.
     """
     functions = backend.check_functions(env_fns)
@@ -40,7 +42,7 @@ def build(
         first, last = rows[worker]
         return Build(sequence, first, functions[first:last], driver_factory, setups, options.autoreset)
 
-    facts: list[Any] = []
+    built: list[Built] = []
     workers = range(len(rows))
     for group in [[worker] for worker in workers] if options.start_serially else [list(workers)]:
         for worker in group:
@@ -60,8 +62,21 @@ def build(
         if failures:
             raise_failures(failures)
         for reply in replies:
-            facts += reply.values
-    return facts
+            built += reply.values
+    _refuse_shared_envs(built)
+    return [own.facts for own in built]
+
+
+def _refuse_shared_envs(built: list[Built]) -> None:
+    """Raises if two constructors have returned the same env object, which cannot be two rows at once."""
+    first_row: dict[tuple[int, int], int] = {}
+    for row, own in enumerate(built):
+        other = first_row.setdefault(own.identity, row)
+        if other != row:
+            raise ArgumentError(
+                f"env_fns[{other}] and env_fns[{row}] return the same env object; each must construct an env of its "
+                "own: [lambda: make_env() for _ in range(n)]"
+            )
 
 
 def _remaining(deadline: float | None) -> float | None:

@@ -73,27 +73,37 @@ class Nest:
         return read
 
     def encode(self, views: Views, batch: Any, where: str) -> None:
-        """Stores a batch, given as a nest of batches or as a sequence with one value for each env."""
+        """Stores a batch, given as a nest of batches or as a sequence with one value for each env.
+
+        For a structure that is a tuple at its root a list of tuples has one value for each env; a tuple, or a
+        list of anything else, has one batch for each part.
+        """
         if self._is_plain:
             self._codecs[0].encode(views, batch, where)
-            return
-        try:
-            parts = self._flatten(batch, where)
-        except MisfitError as error:
-            rows = len(views[0]) if views else 0
-            if not _is_one_per_env(batch, self._tree):
-                raise
-            if len(batch) != rows:
-                raise MisfitError(where, f"expected {rows}, one for each env, found {len(batch)}") from error
-            write = self.writer(views, where)
-            for row, value in enumerate(batch):
-                try:
-                    write(row, value)
-                except MisfitError as misfit:
-                    raise misfit.inside(f"env {row}: ") from None
-            return
-        for (codec, own), path, part in zip(self._with(views), self._paths, parts, strict=True):
-            codec.encode(own, part, where + describe_path(path))
+        elif isinstance(self._tree, tuple) and _is_list_of_tuples(batch):
+            self._encode_apart(views, batch, where)
+        else:
+            try:
+                parts = self._flatten(batch, where)
+            except MisfitError:
+                if not _is_one_per_env(batch, self._tree):
+                    raise
+                self._encode_apart(views, batch, where)
+                return
+            for (codec, own), path, part in zip(self._with(views), self._paths, parts, strict=True):
+                codec.encode(own, part, where + describe_path(path))
+
+    def _encode_apart(self, views: Views, values: Sequence[Any], where: str) -> None:
+        """Stores a batch that is given as one value for each env."""
+        rows = len(views[0]) if views else len(values)
+        if len(values) != rows:
+            raise MisfitError(where, f"expected {rows}, one for each env, found {len(values)}")
+        write = self.writer(views, where)
+        for row, value in enumerate(values):
+            try:
+                write(row, value)
+            except MisfitError as misfit:
+                raise misfit.inside(f"env {row}: ") from None
 
     def batch(self, views: Views) -> Any:
         """Returns the nest of batches; containers are new, arrays are the views."""
@@ -151,6 +161,10 @@ def _is_sequence(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _is_list_of_tuples(batch: Any) -> bool:
+    return type(batch) is list and all(isinstance(item, tuple) for item in batch)
 
 
 def _is_one_per_env(batch: Any, tree: Any) -> bool:

@@ -6,6 +6,7 @@ travel with a message. Each end owns its socket.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -110,6 +111,9 @@ class Channel:
             return False
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
+        for descriptor in descriptors:
+            # Unlike those that Python opens itself, these would go to whatever an env starts.
+            os.set_inheritable(descriptor, False)
         self._descriptors.extend(descriptors)
         if not data:
             raise ChannelClosedError("the other end has been closed")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from shoal.errors import ArgumentError, StateError
+from shoal.errors import StateError
 from shoal.structure.cast import fit
 from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
 from shoal.worker.driver import Driver
 from shoal.worker.failures import Failure
 from shoal.worker.infos import gather
-from shoal.worker.messages import Attach, Build, Call, Close, Reply, Request, Reset, SetAttribute, Step
+from shoal.worker.messages import Attach, Build, Built, Call, Close, Reply, Request, Reset, SetAttribute, Step
 from shoal.worker.record import Record
 
 _REWARD = np.dtype(np.float64)
@@ -155,7 +156,7 @@ class EnvHost:
         note_row(0)
         try:
             record.write_scalars(first, last, rewards, terminations, truncations)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, DeprecationWarning):
             self._write_scalars_apart(slots, record, rewards, terminations, truncations, failures)
         return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
 
@@ -226,7 +227,7 @@ class EnvHost:
     def _build(self, request: Build) -> Reply:
         self.first_row = request.first_row
         self._end_episode = AUTORESET[request.autoreset]
-        facts: list[Any] = []
+        built: list[Built] = []
         row = request.first_row
         self._note_row(row + 1)
         try:
@@ -236,22 +237,13 @@ class EnvHost:
                 self._note_row(row + 1)
                 driver = request.driver_factory(env_fn)
                 self._slots.append(EnvSlot(self, row, driver))
-                self._refuse_shared_env(row, driver)
-                facts.append(driver.facts())
+                built.append(Built(driver.facts(), (os.getpid(), id(driver.identity))))
         except Terminated:
             raise
         except BaseException as error:
             return Reply(self.worker, request.sequence, failures=[Failure.of(row, "constructor", error)])
         self._note_row(0)
-        return Reply(self.worker, request.sequence, facts)
-
-    def _refuse_shared_env(self, row: int, driver: Driver) -> None:
-        for other in self._slots[:-1]:
-            if other.driver.identity is driver.identity:
-                raise ArgumentError(
-                    f"env_fns {other.row} and {row} return the same env object, {driver.identity!r}; "
-                    "each must construct an env of its own: [lambda: make_env() for _ in range(n)]"
-                )
+        return Reply(self.worker, request.sequence, built)
 
     def _attach(self, request: Attach) -> Reply:
         assert request.segment is not None

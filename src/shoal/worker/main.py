@@ -18,8 +18,9 @@ import numpy as np
 
 from shoal.memory import Bell, ControlMemory, Patience, Segment, watch
 from shoal.worker.channel import Channel, ChannelClosedError
+from shoal.worker.failures import Failure
 from shoal.worker.host import EnvHost, Terminated
-from shoal.worker.messages import Attach, Close, Request, Step
+from shoal.worker.messages import Attach, Close, Reply, Request, Step
 from shoal.worker.pickling import dumps_reply
 
 # Operations in a submission ring.
@@ -69,9 +70,9 @@ def run(connection: Connection) -> int:
         words[progress] = row
 
     host = EnvHost(connection.worker, note_row)
-    _end_on_sigterm()
-    _seed_global_generators(connection.entropy)
     try:
+        _end_on_sigterm()
+        _seed_global_generators(connection.entropy)
         _serve(connection, host)
         return 0
     except ParentGoneError:
@@ -102,13 +103,19 @@ def _serve(connection: Connection, host: EnvHost) -> None:
                 rows = (first_row, last_row) if last_row else None
                 reply = host.handle(Step(sequence, block, rows))
             else:
-                request = _receive(channel)
-                is_open = not isinstance(request, Close)
-                reply = host.handle(request)
+                payload, descriptors = _receive(channel)
+                try:
+                    request = _loads_request(payload, descriptors)
+                except Exception as error:
+                    failure = Failure.of(host.first_row, "receiving a request", error)
+                    reply = Reply(connection.worker, sequence, failures=[failure])
+                else:
+                    is_open = not isinstance(request, Close)
+                    reply = host.handle(request)
             if reply.values or reply.infos or reply.failures:
                 payload = dumps_reply(reply, host.first_row)
                 # Announced before it is sent: the engine empties the socket once it has heard.
-                completions.push(WITH_MESSAGE, first_row, last_row, block, sequence)
+                completions.push(WITH_MESSAGE, host.first_row, last_row, block, sequence)
                 completed.ring()
                 channel.send(payload)
             else:
@@ -143,11 +150,14 @@ class _Waiting:
         return count
 
 
-def _receive(channel: Channel) -> Request:
+def _receive(channel: Channel) -> tuple[bytes, list[int]]:
     try:
-        payload, descriptors = channel.receive()
+        return channel.receive()
     except ChannelClosedError:
         raise ParentGoneError from None
+
+
+def _loads_request(payload: bytes, descriptors: list[int]) -> Request:
     request: Request = pickle.loads(payload)
     if isinstance(request, Attach):
         (fd,) = descriptors

@@ -19,7 +19,7 @@ from shoal.worker.infos import Columns
 
 @dataclass(slots=True)
 class Build:
-    """Construct the envs of rows `first_row` and on, and report each one's facts.
+    """Construct the envs of rows `first_row` and on; the reply has a `Built` for each.
 
     Attributes:
         env_fns: Constructors, one for each row.
@@ -34,6 +34,19 @@ class Build:
     driver_factory: DriverFactory
     setups: Sequence[Callable[[], Any]]
     autoreset: Autoreset
+
+
+@dataclass(slots=True)
+class Built:
+    """What a worker says of one env that it has built.
+
+    Attributes:
+        facts: The driver's, for the face.
+        identity: Tells this env object from all others of the batch.
+    """
+
+    facts: Any
+    identity: tuple[int, int]
 
 
 @dataclass(slots=True)

@@ -70,6 +70,15 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
         return bytes(cloudpickle.dumps(degraded))
 
 
+def loads_reply(payload: bytes, worker: int, sequence: int, first_row: int) -> Reply:
+    """Returns the reply; one that cannot be rebuilt here becomes a failure that says so."""
+    try:
+        reply: Reply = pickle.loads(payload)
+        return reply
+    except Exception as error:
+        return Reply(worker, sequence, failures=[Failure.of(first_row, "receiving a result", error)])
+
+
 def is_picklable(value: Any) -> bool:
     """Tells whether the value survives `dumps_reply`."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,8 @@ class Record:
         """Takes the views `[B, ...]` of the block, and which rows are this worker's."""
         self._first_row = first_row
         self.write_observation = description.observation.writer(views["observation"], "observation")
-        (self._rewards,) = views["reward"]
+        # Through a typed array: NumPy would take None for NaN and "1" for a number.
+        self._rewards = views["reward"][0].data
         (self._terminations,) = views["terminated"]
         (self._truncations,) = views["truncated"]
         self._has_final: np.ndarray | None = None
@@ -53,7 +55,7 @@ class Record:
         self, first: int, last: int, rewards: list[Any], terminations: list[Any], truncations: list[Any]
     ) -> None:
         """Stores rewards and flags of rows `first` to `last` at once: one store a line of cache, not one an env."""
-        self._rewards[first:last] = rewards
+        self._rewards[first:last] = array("d", rewards)
         self._terminations[first:last] = terminations
         self._truncations[first:last] = truncations
         if self._has_final is not None:

@@ -21,6 +21,12 @@ VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
+_OWN_VARIABLES = {
+    "openblas": "OPENBLAS_NUM_THREADS",
+    "mkl": "MKL_NUM_THREADS",
+    "blis": "BLIS_NUM_THREADS",
+}
+
 
 def cap(environ: MutableMapping[str, str], num_threads: int | None) -> None:
     """Sets the variables that libraries read.
@@ -31,13 +37,15 @@ def cap(environ: MutableMapping[str, str], num_threads: int | None) -> None:
     """
     for name in VARIABLES:
         if num_threads is None:
-            environ.setdefault(name, "1")
+            # OpenMP's is the first, and counts for every library that has none of its own.
+            environ.setdefault(name, environ.get("OMP_NUM_THREADS", "1"))
         else:
             environ[name] = str(num_threads)
 
 
 def cap_loaded_libraries() -> None:
     """Tells the libraries of this process that were loaded before `os.environ` was set."""
-    requested = os.environ.get("OMP_NUM_THREADS", "1")
-    num_threads = int(requested) if requested.isdigit() and int(requested) > 0 else 1
-    threadpoolctl.threadpool_limits(num_threads)
+    for library in threadpoolctl.ThreadpoolController().lib_controllers:
+        requested = os.environ.get(_OWN_VARIABLES.get(library.internal_api, VARIABLES[0]), "")
+        if requested.isdigit() and int(requested) > 0:
+            library.set_num_threads(int(requested))

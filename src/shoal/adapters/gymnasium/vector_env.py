@@ -303,6 +303,14 @@ class AsyncVectorEnv(VectorEnv):
         if engine is not None:
             engine.close(timeout, ask=not terminate)
 
+    def __enter__(self) -> AsyncVectorEnv:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Closes the batch; an exception goes on."""
+        self.close()
+
     def _returned(self, batch: StepBatch) -> StepReturn:
         self.observations = batch.observations
         if batch.final_observations:
