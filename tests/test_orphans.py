@@ -74,8 +74,8 @@ class Nested(Marked):
 def build(*env_fns):
     return shoal.AsyncVectorEnv(env_fns, num_workers=1, start_method=START_METHOD, close_timeout=1000)
 
-SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
-DEAF = [sys.executable, "-S", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+SLEEP = ["sleep", "600"]
+DEAF = ["sh", "-c", "trap '' TERM INT HUP; sleep 600"]
 
 idle = build(partial(Marked, "idle", "call"))
 step = build(partial(Marked, "step", "step", "hang"), partial(Marked, "step-sibling", "call"))
@@ -246,11 +246,15 @@ def test_launcher_is_killed(tmp_path, start_method):
     import os, signal, sys, time
     import shoal
     from shoal.backends import launcher_pid
-    from shoal.testing import Counter, Faulty, process_gone, wait_until
+    from shoal.testing import Counter, Faulty, Parental, process_gone, wait_until
 
     class Marked(Counter):
         def close(self):
             open(f"closed-{os.getpid()}", "w").close()
+
+    class Careless(Parental):
+        def close(self):
+            pass
 
     START_METHOD = sys.argv[1]
     if START_METHOD == "forkserver":
@@ -264,14 +268,15 @@ def test_launcher_is_killed(tmp_path, start_method):
     busy = build(lambda: Faulty("step", "hang"))
     busy.reset()
     busy.step_async([0])
+    parental = build(Careless)
+    (child,) = parental.get_attr("child_pid")
     deaf = build(lambda: Faulty("step", "hang-in-c"), close_timeout=0.2)
     deaf.reset()
     deaf.step_async([0])
     old = launcher_pid()
     os.kill(old, signal.SIGKILL)
-    for batch in (idle, busy):
-        for pid in batch.worker_pids:
-            wait_until(lambda: process_gone(pid), 4)
+    for pid in (*idle.worker_pids, *busy.worker_pids, *parental.worker_pids, child):
+        wait_until(lambda: process_gone(pid), 4, f"{pid} is gone")
     assert all(os.path.exists(f"closed-{pid}") for pid in idle.worker_pids)
     start = time.monotonic()
     for act in (lambda: idle.step([0, 0]), lambda: idle.reset(), busy.step_wait):
@@ -287,7 +292,7 @@ def test_launcher_is_killed(tmp_path, start_method):
     assert launcher_pid() not in (None, old)
     new.reset()
     assert new.step([0, 0])[0].ravel().tolist() == [1, 1]
-    for batch in (idle, busy, deaf):
+    for batch in (idle, busy, parental, deaf):
         start = time.monotonic()
         batch.close()
         assert time.monotonic() - start < 5

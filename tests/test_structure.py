@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.adapters.gymnasium.codecs import nest_of
+from shoal.adapters.gymnasium.codecs import codec_of
 from shoal.errors import MisfitError
 from shoal.structure import ArrayCodec, Leaf, Nest
 from shoal.structure.cast import cast, fit
@@ -283,7 +283,7 @@ def test_batch_of_another_form_is_refused(batch, problem):
 @settings(max_examples=100)
 def test_values_written_are_the_values_read(space, rows):
     """What an env observes is what the user gets, for spaces of any shape, type and depth."""
-    nest = nest_of(space)
+    nest = codec_of(space)
     views, values = views_of(nest, rows), samples(space, rows)
     write = nest.writer(views, "value")
     for row, value in enumerate(values):
@@ -304,7 +304,7 @@ def as_arrays(value: Any) -> Any:
 @settings(max_examples=100)
 def test_batch_is_what_gymnasium_builds(space, rows):
     """Containers, order of keys, dtypes and shapes: programs written for Gymnasium look at all of them."""
-    nest = nest_of(space)
+    nest = codec_of(space)
     views, values = views_of(nest, rows), samples(space, rows)
     write = nest.writer(views, "value")
     for row, value in enumerate(values):
@@ -326,7 +326,7 @@ def keys(value: Any) -> Any:
 @settings(max_examples=100)
 def test_batch_of_actions_is_split_as_gymnasium_splits_it(space, rows):
     """Each env gets the action in its own row, with the type that Gymnasium gives it."""
-    nest, batched = nest_of(space), batch_space(space, rows)
+    nest, batched = codec_of(space), batch_space(space, rows)
     batched.seed(3)
     actions = batched.sample()
     views = views_of(nest, rows)
@@ -338,7 +338,7 @@ def test_batch_of_actions_is_split_as_gymnasium_splits_it(space, rows):
 @settings(max_examples=100)
 def test_list_of_one_action_for_each_env_is_the_same_batch(space):
     """People write `[policy(o) for o in ...]`; it must not matter whether they then stack it."""
-    nest = nest_of(space)
+    nest = codec_of(space)
     values = samples(space)
     batch = concatenate(space, values, create_empty_array(space, ROWS))
     left, right = views_of(nest), views_of(nest)
@@ -350,7 +350,7 @@ def test_list_of_one_action_for_each_env_is_the_same_batch(space):
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_list_of_one_tuple_for_each_env_is_never_transposed(rows):
     """With as many envs as parts, envs and parts look alike; each env must get its own tuple nevertheless."""
-    nest = nest_of(gym.spaces.Tuple((gym.spaces.Discrete(10), gym.spaces.Discrete(10))))
+    nest = codec_of(gym.spaces.Tuple((gym.spaces.Discrete(10), gym.spaces.Discrete(10))))
     views = views_of(nest, rows)
     tuples = [(2 * row, 2 * row + 1) for row in range(rows)]
     nest.encode(views, tuples, "action")
@@ -359,7 +359,7 @@ def test_list_of_one_tuple_for_each_env_is_never_transposed(rows):
 
 def test_tuple_of_batches_may_be_a_list():
     """Gymnasium takes one, too."""
-    nest = nest_of(gym.spaces.Tuple((gym.spaces.Discrete(10), gym.spaces.Discrete(10))))
+    nest = codec_of(gym.spaces.Tuple((gym.spaces.Discrete(10), gym.spaces.Discrete(10))))
     views = views_of(nest, 2)
     nest.encode(views, [np.array([0, 2]), np.array([1, 3])], "action")
     assert nest.reader(views)(0, 2) == [(0, 1), (2, 3)]

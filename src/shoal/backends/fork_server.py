@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pickle
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+
 from shoal.backends import entry
 from shoal.backends.server import interpreter, is_gone, with_path
 from shoal.backends.worker_process import WorkerProcess
@@ -31,26 +33,28 @@ class ForkServer:
         # How many workers were asked for: the number of the last request.
         self._asked = 0
         self._channel, theirs = channel_pair()
+        # Out of the way of the server's standard streams, whose numbers are free in a program that has none.
+        theirs_fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        theirs.close()
         environ = dict(os.environ)
         cap(environ, None)
-        code = f"from shoal.backends.server import serve; serve({theirs.fileno()}, {os.getpid()}, {list(preload)!r})"
+        code = f"from shoal.backends.server import serve; serve({theirs_fd}, {os.getpid()}, {list(preload)!r})"
         try:
             self._process = subprocess.Popen(
                 [*interpreter(), "-c", with_path(code)],
                 env=environ,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs_fd],
                 stdin=subprocess.DEVNULL,
                 # Where the program has no such stream, another file may have got its number.
                 stdout=None if sys.__stdout__ else subprocess.DEVNULL,
                 stderr=None if sys.__stderr__ else subprocess.DEVNULL,
                 close_fds=True,
-                start_new_session=True,
             )
         except OSError as error:
             self._channel.close()
             raise StartError(f"the process that starts workers cannot be started: {error}") from error
         finally:
-            theirs.close()
+            os.close(theirs_fd)
 
     @property
     def pid(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import select
 import signal
 import sys
@@ -165,8 +164,11 @@ class ProcessBackend:
                 raise StateError(f"worker {own.index} has not answered its last {CAPACITY} requests; close the batch")
         if type(request) is Step:
             first, last = request.rows or (0, 0)
+            self._due += len(workers)
             for own in workers:
-                self._announce(own, STEP, first, last, request.block, request.sequence)
+                own.due += 1
+                own.submissions.push(STEP, first, last, request.block, request.sequence)
+                own.submitted.ring()
             return
         descriptors = []
         if isinstance(request, Attach) and request.segment is not None:
@@ -247,7 +249,8 @@ class ProcessBackend:
 
     def _read(self, *, trust_all: bool) -> list[Reply]:
         """Reads the completions that the bell has announced; all that are written if one of the writers is dead."""
-        while not trust_all and sum([own.completions.unread() for own in self._workers]) > self._announced:
+        # When all that is due has been announced there is nothing to compare.
+        while not trust_all and self._announced < self._due and self._visible() > self._announced:
             # One is written but not rung for yet: not to be read before it is. A dead worker never will.
             ready = self._poller.poll(_LIVENESS * 1000)
             self._announced += self._completed.take()
@@ -267,6 +270,9 @@ class ProcessBackend:
                 else:
                     replies.append(Reply(own.index, sequence))
         return replies
+
+    def _visible(self) -> int:
+        return sum(own.completions.unread() for own in self._workers)
 
     def _receive(self, own: _Worker) -> bytes | None:
         """Returns the message that a completion has announced, None if the worker dies over it."""

@@ -29,6 +29,9 @@ _SPAWNED = "from shoal.backends.server import spawned; spawned({order_fd}, {desc
 
 def serve(channel_fd: int, parent_pid: int, preload: Sequence[str]) -> None:
     """Starts workers as asked over the channel until its other end is closed."""
+    # A group of its own, so that Ctrl-C passes it by, but not a session of its own: where Linux shares out CPU
+    # time by session, giving up the CPU (see `memory.bell`) helps only processes of the same one.
+    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in preload:
         with contextlib.suppress(ImportError):

@@ -88,11 +88,7 @@ def _serve(
     worker: int, rows: list[int], requests: queue.SimpleQueue[Request], replies: queue.SimpleQueue[Reply]
 ) -> None:
     """Answers requests until `Close`; holds nothing that would keep the batch alive."""
-
-    def note_row(row: int) -> None:
-        rows[worker] = row
-
-    host = EnvHost(worker, note_row)
+    host = EnvHost(worker, rows, worker)
     while True:
         request = requests.get()
         replies.put(host.handle(request))

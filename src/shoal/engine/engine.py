@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import weakref
@@ -88,7 +89,9 @@ class Engine:
         self._options = options
         self._errors = state_errors or StateErrors()
         self._rows = split(self.num_envs, self.num_workers)
+        self._owner = os.getpid()
         self._lock = threading.RLock()
+        self._is_closed = False
         self._pending: Pending | None = None
         # Why an env must be reset before it is stepped, by row.
         self._unready = dict.fromkeys(range(self.num_envs), "it has not been reset yet")
@@ -110,7 +113,7 @@ class Engine:
             segments.append(self._memory.segment)
             self._check(
                 self._exchange.wait(
-                    self._exchange.broadcast("attach", self._memory.attach(self._exchange.next_sequence())),
+                    self._exchange.broadcast("attach", self._memory.attach()),
                     options.start_timeout,
                 )
             )
@@ -127,7 +130,7 @@ class Engine:
     @property
     def is_closed(self) -> bool:
         """Tells whether `close` has been called."""
-        return not self._finalizer.alive
+        return self._is_closed
 
     def reset_async(
         self, seeds: Sequence[int | None], options: Sequence[Any], chosen: Sequence[bool] | np.ndarray | None = None
@@ -150,10 +153,10 @@ class Engine:
                 raise StateError(
                     f"env {never[0]} has not been reset yet and is left out of this reset; reset all first"
                 )
-            block = self._acquire()
+            block = self._memory.acquire() or self._wait_for_block()
 
-            sequence, index = self._exchange.next_sequence(), block.index
-            self._pending = self._exchange.broadcast("reset", Reset(sequence, index, seeds, options, flags), block)
+            request = Reset(0, block.index, seeds, options, flags)
+            self._pending = self._exchange.broadcast("reset", request, block)
             for row in [row for row in self._unready if flags[row]]:
                 del self._unready[row]
 
@@ -200,8 +203,7 @@ class Engine:
         """Starts calling a method of every env, or reading an attribute."""
         with self._lock:
             self._require_idle("call")
-            request = Call(self._exchange.next_sequence(), name, args, kwargs)
-            self._pending = self._exchange.broadcast("call", request)
+            self._pending = self._exchange.broadcast("call", Call(0, name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Returns every env's result, in order."""
@@ -213,10 +215,8 @@ class Engine:
         """Sets an attribute of every env, to one value each."""
         with self._lock:
             self._require_idle("set_attr")
-            sequence = self._exchange.next_sequence()
             requests = {
-                worker: SetAttribute(sequence, name, values[first:last])
-                for worker, (first, last) in enumerate(self._rows)
+                worker: SetAttribute(0, name, values[first:last]) for worker, (first, last) in enumerate(self._rows)
             }
             self._pending = self._exchange.submit("set_attr", requests)
             self._finish("set_attr", None)
@@ -231,6 +231,7 @@ class Engine:
         # Another thread may be waiting for a reply that never comes.
         locked = self._lock.acquire(timeout=self._options.close_timeout)
         try:
+            self._is_closed = True
             if self._finalizer.detach() is not None:
                 limit = self._options.close_timeout if timeout is None else timeout
                 close_backend(self._backend, self._segments, limit, ask=ask)
@@ -240,19 +241,24 @@ class Engine:
                 self._lock.release()
 
     def check_open(self) -> None:
-        """Raises the closed error if the batch is closed."""
-        if self.is_closed:
+        """Raises the closed error if the batch is closed, and `StateError` in a process forked from its own."""
+        if self._is_closed:
             raise self._errors.closed(f"Trying to operate on `{self.name}`, after a call to `close()`.")
+        if os.getpid() != self._owner:
+            raise StateError(
+                f"`{self.name}` was made by process {self._owner}, which goes on using its workers; "
+                "make a new one in this process"
+            )
 
     def _start_step(self, actions: Any) -> None:
-        self._require_idle("step")
+        if self._pending is not None or self._is_closed:
+            self._require_idle("step")
         if self._unready:
             row, reason = min(self._unready.items())
             raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
-        block = self._acquire()
+        block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
-        request = Step(self._exchange.next_sequence(), block.index)
-        self._pending = self._exchange.broadcast("step", request, block)
+        self._pending = self._exchange.broadcast("step", Step(0, block.index), block)
 
     def _end_step(self, timeout: float | None) -> StepBatch:
         block, replies = self._finish("step", timeout)
@@ -279,18 +285,17 @@ class Engine:
             for row in range(*self._rows[worker]):
                 self._unready[row] = f"its last {pending.kind} was not waited for"
 
-    def _acquire(self) -> Block:
-        block = self._memory.acquire()
-        while block is None:
+    def _wait_for_block(self) -> Block:
+        """Returns a block that a late worker has done with at last."""
+        while (block := self._memory.acquire()) is None:
             self._exchange.settle(self._options.step_timeout)
-            block = self._memory.acquire()
         return block
 
     def _finish(self, kind: str, timeout: float | None) -> tuple[Block, list[Reply]]:
         """Waits for the pending call of this kind."""
-        self.check_open()
         pending = self._pending
         if pending is None or pending.kind != kind:
+            self.check_open()
             raise self._errors.no_pending(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
         try:
             replies = self._exchange.wait(pending, self._options.step_timeout if timeout is None else timeout)

@@ -54,26 +54,22 @@ class Exchange:
         # Requests that nobody waits for any more; their replies must still be told apart from others'.
         self._stragglers: dict[int, Pending] = {}
 
-    def next_sequence(self) -> int:
-        """Returns the number for a new request."""
-        self._sequence += 1
-        return self._sequence
-
     def submit(self, kind: str, requests: Mapping[int, Request]) -> Pending:
-        """Sends a request of its own to each of some workers, all with the same number.
+        """Numbers the requests, all alike, and sends one to each of some workers.
 
         Raises:
             WorkerDiedError: One of them is known to be dead; nothing was sent.
         """
         for worker in self.dead.keys() & requests.keys():
             raise self.dead[worker]
-        (sequence,) = {request.sequence for request in requests.values()}
+        self._sequence += 1
         for worker, request in requests.items():
+            request.sequence = self._sequence
             self._backend.submit(worker, request)
-        return Pending(kind, sequence, set(requests))
+        return Pending(kind, self._sequence, set(requests))
 
     def broadcast(self, kind: str, request: Request, block: Block | None = None) -> Pending:
-        """Sends one request to all workers.
+        """Numbers a request and sends it to all workers.
 
         Args:
             kind: What to call it.
@@ -83,13 +79,16 @@ class Exchange:
         Raises:
             WorkerDiedError: One of them is known to be dead; nothing was sent.
         """
-        for error in self.dead.values():
-            raise error
+        if self.dead:
+            raise next(iter(self.dead.values()))
+        self._sequence += 1
+        request.sequence = self._sequence
+        pending = Pending(kind, self._sequence, set(self._everyone), block)
         if block is not None:
             # Not free until `wait` or `abandon` has seen to it.
             block.writers = len(self._rows)
         self._backend.broadcast(request)
-        return Pending(kind, request.sequence, set(self._everyone), block)
+        return pending
 
     def wait(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> list[Reply]:
         """Waits for all replies, or for the first with a failure, and returns them in the order of workers.

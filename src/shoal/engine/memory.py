@@ -17,6 +17,7 @@ class BatchMemory:
 
     Attributes:
         segment: All of it.
+        acquire: Returns a block to write results to, None while workers still write to all.
     """
 
     def __init__(self, description: Description, num_envs: int, options: Options) -> None:
@@ -32,6 +33,9 @@ class BatchMemory:
         self.segment = Segment.create(self._actions.nbytes + self._num_blocks * self._results.nbytes)
         self._action_views = self._actions.views(self.segment.buffer, 0)["action"]
         self._blocks = Blocks(self._results, self.segment, self._actions.nbytes, self._num_blocks)
+        self.acquire = self._blocks.acquire
+        groups = ("reward", "terminated", "truncated")
+        self._scalars = [[block.views[group][0] for group in groups] for block in self._blocks]
         # Without copies the caller holds the buffer itself, made once.
         self._raw = None if options.copy else description.observation.batch(self._blocks[0].views["observation"])
         self._read_finals = [
@@ -40,13 +44,9 @@ class BatchMemory:
             if options.autoreset is Autoreset.SAME_STEP
         ]
 
-    def attach(self, sequence: int) -> Attach:
+    def attach(self) -> Attach:
         """Returns the request that hands the memory to the workers."""
-        return Attach(sequence, self._description, self._results, self._actions, self._num_blocks, self.segment)
-
-    def acquire(self) -> Block | None:
-        """Returns a block to write results to, None while workers still write to all."""
-        return self._blocks.acquire()
+        return Attach(0, self._description, self._results, self._actions, self._num_blocks, self.segment)
 
     def encode_actions(self, actions: Any) -> None:
         """Stores a batch of actions; raises `MisfitError`."""
@@ -60,8 +60,8 @@ class BatchMemory:
 
     def take_scalars(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns rewards, terminations and truncations, `[B]` each, copies."""
-        views = block.views
-        return views["reward"][0].copy(), views["terminated"][0].copy(), views["truncated"][0].copy()
+        rewards, terminations, truncations = self._scalars[block.index]
+        return rewards.copy(), terminations.copy(), truncations.copy()
 
     def take_finals(self, block: Block) -> dict[int, Any]:
         """Returns the last observations of episodes that ended in a same-step autoreset, by row, copies."""

@@ -38,9 +38,9 @@ def build(
     if options.worker_init is not None:
         setups = [*setups, options.worker_init]
 
-    def request(sequence: int, worker: int) -> Build:
+    def request(worker: int) -> Build:
         first, last = rows[worker]
-        return Build(sequence, first, functions[first:last], driver_factory, setups, options.autoreset)
+        return Build(0, first, functions[first:last], driver_factory, setups, options.autoreset)
 
     built: list[Built] = []
     workers = range(len(rows))
@@ -48,8 +48,7 @@ def build(
         for worker in group:
             backend.start(worker, deadline)
         # One request a worker, so that the first failure is heard while the others are still at it.
-        sequence = exchange.next_sequence()
-        pending = exchange.submit("constructor", {worker: request(sequence, worker) for worker in group})
+        pending = exchange.submit("constructor", {worker: request(worker) for worker in group})
         try:
             replies = exchange.wait(pending, _remaining(deadline), stop_at_failure=True)
         except StepTimeoutError as error:

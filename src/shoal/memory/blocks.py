@@ -9,6 +9,7 @@ lent, and are copied out of it. Small arrays are always copied: that is cheaper 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -36,8 +37,14 @@ class Block:
         self.index = index
         self.views = layout.views(segment.buffer, start)
         self.writers = 0
-        self._can_lend = can_lend
-        self._layout = layout
+        # For each group its leaves, with the place of those that are lent.
+        self._leaves = {
+            group: [
+                (place if can_lend and view.nbytes >= SMALLEST_LOAN else None, view)
+                for place, view in zip(places, self.views[group], strict=True)
+            ]
+            for group, places in layout.groups.items()
+        }
         self._buffer = segment.buffer
         self._start = start
         self._loans: list[weakref.ref[np.ndarray]] = []
@@ -55,12 +62,12 @@ class Block:
     def take(self, group: str) -> list[np.ndarray]:
         """Returns a group's leaves `[B, ...]` as arrays that nobody else will write to."""
         taken = []
-        for place, view in zip(self._layout.groups[group], self.views[group], strict=True):
-            if self._can_lend and view.nbytes >= SMALLEST_LOAN:
+        for place, view in self._leaves[group]:
+            if place is None:
+                array = view.copy()
+            else:
                 array = place.view(self._buffer, self._start)
                 self._loans.append(weakref.ref(array))
-            else:
-                array = view.copy()
             taken.append(array)
         return taken
 
@@ -85,6 +92,10 @@ class Blocks:
     def __getitem__(self, index: int) -> Block:
         """Returns the block of that number."""
         return self._blocks[index]
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yields all blocks."""
+        return iter(self._blocks)
 
     def __len__(self) -> int:
         """Returns how many there are."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shoal.structure import Nest
+from shoal.structure import Codec
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
@@ -23,8 +23,8 @@ class Description:
         action: How an action travels.
     """
 
-    observation: Nest
-    action: Nest
+    observation: Codec
+    action: Codec
 
 
 class Driver(Protocol):

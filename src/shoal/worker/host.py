@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,10 +75,17 @@ class EnvHost:
 
     record: Record
 
-    def __init__(self, worker: int, note_row: Callable[[int], None] = lambda row: None) -> None:
-        """Starts without envs; `note_row` is told the row, plus one, that is being worked on, and 0 after."""
+    def __init__(self, worker: int, marks: MutableSequence[int] | memoryview | None = None, mark: int = 0) -> None:
+        """Starts without envs.
+
+        Args:
+            worker: Number of this worker.
+            marks: Where to note what is being worked on, for others to see; None for nowhere.
+            mark: Which of the marks is this worker's: set to the row plus one, and to 0 in between.
+        """
         self.worker = worker
-        self._note_row = note_row
+        self._marks = [0] if marks is None else marks
+        self._mark = mark
         self.first_row = 0
         self._slots: list[EnvSlot] = []
         self._records: list[Record] = []
@@ -110,7 +117,7 @@ class EnvHost:
         slots, self._slots = self._slots, []
         failures = []
         for slot in slots:
-            self._note_row(slot.row + 1)
+            self._note(slot.row + 1)
             try:
                 slot.driver.close()
             except Terminated:
@@ -118,7 +125,7 @@ class EnvHost:
                 continue
             except BaseException as error:
                 failures.append(Failure.of(slot.row, "close", error))
-        self._note_row(0)
+        self._note(0)
         return failures
 
     def _step(self, request: Step) -> Reply:
@@ -127,7 +134,8 @@ class EnvHost:
         if request.rows is not None:
             slots = slots[first - start : last - start]
         record = self.record = self._records[request.block]
-        write, note_row, end_episode = record.write_observation, self._note_row, self._end_episode
+        write, end_episode = record.write_observation, self._end_episode
+        marks, mark = self._marks, self._mark
         rewards: list[Any] = []
         terminations: list[Any] = []
         truncations: list[Any] = []
@@ -136,7 +144,7 @@ class EnvHost:
         row = first
         for slot, action in zip(slots, self._read_actions(first, last), strict=True):
             row += 1
-            note_row(row)
+            marks[mark] = row
             try:
                 observation, reward, terminated, truncated, info = slot.step(action)
                 if terminated or truncated:
@@ -153,7 +161,7 @@ class EnvHost:
             rewards.append(reward)
             terminations.append(terminated)
             truncations.append(truncated)
-        note_row(0)
+        marks[mark] = 0
         try:
             record.write_scalars(first, last, rewards, terminations, truncations)
         except (TypeError, ValueError, DeprecationWarning):
@@ -188,7 +196,7 @@ class EnvHost:
         record.clear_final(self.first_row, self.first_row + len(self._slots))
         for slot in self._slots:
             row = slot.row
-            self._note_row(row + 1)
+            self._note(row + 1)
             try:
                 if request.chosen[row]:
                     # Its own copy: an env that takes something out of its options takes it from nobody else.
@@ -205,14 +213,14 @@ class EnvHost:
                 raise
             except BaseException as error:
                 self._fail(slot, "reset", error, failures)
-        self._note_row(0)
+        self._note(0)
         return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
 
     def _for_each(self, sequence: int, doing: str, act: Callable[[EnvSlot], Any]) -> Reply:
         values: list[Any] = []
         failures: list[Failure] = []
         for slot in self._slots:
-            self._note_row(slot.row + 1)
+            self._note(slot.row + 1)
             value = None
             try:
                 value = act(slot)
@@ -221,7 +229,7 @@ class EnvHost:
             except BaseException as error:
                 failures.append(Failure.of(slot.row, doing, error))
             values.append(value)
-        self._note_row(0)
+        self._note(0)
         return Reply(self.worker, sequence, values, failures=failures)
 
     def _build(self, request: Build) -> Reply:
@@ -229,12 +237,12 @@ class EnvHost:
         self._end_episode = AUTORESET[request.autoreset]
         built: list[Built] = []
         row = request.first_row
-        self._note_row(row + 1)
+        self._note(row + 1)
         try:
             for setup in request.setups:
                 setup()
             for row, env_fn in enumerate(request.env_fns, request.first_row):
-                self._note_row(row + 1)
+                self._note(row + 1)
                 driver = request.driver_factory(env_fn)
                 self._slots.append(EnvSlot(self, row, driver))
                 built.append(Built(driver.facts(), (os.getpid(), id(driver.identity))))
@@ -242,7 +250,7 @@ class EnvHost:
             raise
         except BaseException as error:
             return Reply(self.worker, request.sequence, failures=[Failure.of(row, "constructor", error)])
-        self._note_row(0)
+        self._note(0)
         return Reply(self.worker, request.sequence, built)
 
     def _attach(self, request: Attach) -> Reply:
@@ -258,6 +266,9 @@ class EnvHost:
             )
         ]
         return Reply(self.worker, request.sequence)
+
+    def _note(self, row: int) -> None:
+        self._marks[self._mark] = row
 
     def _fail(self, slot: EnvSlot, doing: str, error: BaseException, failures: list[Failure]) -> None:
         failures.append(Failure.of(slot.row, doing, error))

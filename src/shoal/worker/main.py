@@ -22,6 +22,7 @@ from shoal.worker.failures import Failure
 from shoal.worker.host import EnvHost, Terminated
 from shoal.worker.messages import Attach, Close, Reply, Request, Step
 from shoal.worker.pickling import dumps_reply
+from shoal.worker.placement import Placement
 
 # Operations in a submission ring.
 STEP = 1
@@ -63,13 +64,8 @@ class ParentGoneError(Exception):
 
 def run(connection: Connection) -> int:
     """Serves requests until closed or orphaned, closes the envs whatever happens, and returns the exit code."""
-    progress = connection.control.progress(connection.worker)
-    words = connection.control.words
-
-    def note_row(row: int) -> None:
-        words[progress] = row
-
-    host = EnvHost(connection.worker, note_row)
+    control = connection.control
+    host = EnvHost(connection.worker, control.words, control.progress(connection.worker))
     try:
         _end_on_sigterm()
         _seed_global_generators(connection.entropy)
@@ -131,6 +127,8 @@ class _Waiting:
         self._words = words
         self._counter = counter
         self._patience = Patience(connection.longest_watch_ns)
+        self._placement = Placement(connection.worker)
+        self._waited_ns = 0
         self._poller = select.poll()
         self._poller.register(self._bell.fileno(), select.POLLIN)
         # Only its end matters here; messages are announced in the ring.
@@ -139,14 +137,16 @@ class _Waiting:
 
     def wait(self, target: int) -> int:
         """Returns, once the ring holds the submission of that number, how many the bell has announced."""
+        # What is to be learnt from the last wait is learnt now, when nobody waits for this worker.
+        self._patience.learn(self._waited_ns)
+        self._placement.keep()
         start = time.monotonic_ns()
-        budget = self._patience.budget_ns()
-        watch(self._words, self._counter, target, start + budget)
+        watch(self._words, self._counter, target, start + self._patience.budget_ns())
         while not (count := self._bell.take()):
             for fd, _ in self._poller.poll():
                 if fd == self._channel_fd:
                     raise ParentGoneError
-        self._patience.learn(time.monotonic_ns() - start)
+        self._waited_ns = time.monotonic_ns() - start
         return count
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -117,6 +117,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{attribute}", getattr(value, attribute)
     if not isinstance(value, type):
         yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
+    if is_dataclass(value) and not isinstance(value, type):
+        # One with slots has no dictionary.
+        yield from ((f".{field.name}", getattr(value, field.name)) for field in fields(value))
 
 
 def _readable(columns: Columns) -> Columns:

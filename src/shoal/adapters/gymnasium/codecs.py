@@ -9,20 +9,22 @@ from gymnasium import spaces
 from gymnasium.error import CustomSpaceError as GymnasiumCustomSpaceError
 
 from shoal.errors import ArgumentTypeError
-from shoal.structure import ArrayCodec, Nest
+from shoal.structure import ArrayCodec, Codec, Nest
 
 
 class CustomSpaceError(ArgumentTypeError, GymnasiumCustomSpaceError):
     """A space of a class that shoal does not know."""
 
 
-def nest_of(space: spaces.Space[Any]) -> Nest:
+def codec_of(space: spaces.Space[Any]) -> Codec:
     """Returns how values of the space travel.
 
     Raises:
         CustomSpaceError: The space, or one inside it, is of an unknown class.
     """
-    return Nest(tree_of(space))
+    tree = tree_of(space)
+    codec: Codec = Nest(tree) if isinstance(tree, (dict, tuple)) else tree
+    return codec
 
 
 @singledispatch

@@ -13,7 +13,7 @@ from shoal.adapters.gymnasium.agreement import Agreement, agree, check_observati
 from shoal.adapters.gymnasium.arguments import check_env_fns, choose_start_method, split_options, worker_limit
 from shoal.adapters.gymnasium.autoreset import AutoresetMode
 from shoal.adapters.gymnasium.autoreset import autoreset_mode as to_autoreset_mode
-from shoal.adapters.gymnasium.codecs import nest_of
+from shoal.adapters.gymnasium.codecs import codec_of
 from shoal.adapters.gymnasium.driver import Facts, ForwardRegistry, GymnasiumDriver
 from shoal.adapters.gymnasium.errors import STATE_ERRORS
 from shoal.adapters.gymnasium.handles import WorkerHandle
@@ -135,9 +135,9 @@ class AsyncVectorEnv(VectorEnv):
         def resolve(facts: list[Facts]) -> Description:
             # A space of an unknown class often equals no other env's, but that is not what is wrong with it.
             for space in (facts[0].observation_space, facts[0].action_space):
-                nest_of(space)
+                codec_of(space)
             agreed.append(agree(facts, observation_mode))
-            return Description(nest_of(agreed[0].single_observation_space), nest_of(agreed[0].single_action_space))
+            return Description(codec_of(agreed[0].single_observation_space), codec_of(agreed[0].single_action_space))
 
         self._engine = Engine(
             self.env_fns,
