@@ -23,7 +23,7 @@ import os, select, signal
 
 for module, names in {
     os: "eventfd eventfd_read eventfd_write EFD_CLOEXEC EFD_NONBLOCK memfd_create MFD_CLOEXEC pidfd_open "
-        "posix_fallocate sched_getaffinity sched_yield waitid",
+        "posix_fallocate sched_getaffinity sched_setaffinity sched_yield waitid",
     select: "POLLRDHUP epoll",
     signal: "pidfd_send_signal",
 }.items():

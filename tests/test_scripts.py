@@ -262,27 +262,32 @@ def test_batch_inside_an_env_of_another(outer, inner):
     faults.wait_until(lambda: all(map(faults.process_gone, inner_pids)), description="inner workers are gone")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_batch_inside_a_daemonic_process(method):
-    """Those of `multiprocessing` may have no children, except that they may."""
-    context = multiprocessing.get_context(method)
-    queue = context.SimpleQueue()
-    process = context.Process(target=build_and_leave, args=(queue,), daemon=True)
-    process.start()
-    pids = queue.get()
-    process.join()
-    assert process.exitcode == 0
-    process.close()
-    queue.close()
-    assert len(pids) == 2
-    faults.wait_until(lambda: all(map(faults.process_gone, pids)), description="workers are gone")
+def test_batch_inside_a_daemonic_process(tmp_path):
+    """Those of `multiprocessing` may have no children of its own kind, and end without the usual exit handlers."""
+    program = """
+    import multiprocessing
+    import shoal
+    from shoal.testing import Counter, process_gone, wait_until
 
+    def build_and_leave(pids):
+        batch = shoal.AsyncVectorEnv([Counter, Counter], num_workers=2, start_method="forkserver")
+        batch.reset()
+        assert batch.step([0, 0])[0].ravel().tolist() == [1, 1]
+        pids.send(batch.worker_pids)
 
-def build_and_leave(queue: Any) -> None:
-    """Leaves a batch as it is; the process ends without the usual exit handlers."""
-    batch = counters(num_workers=2, start_method="forkserver")
-    check_batch(batch)
-    queue.put(batch.worker_pids)
+    if __name__ == "__main__":
+        for method in ("fork", "spawn"):
+            context = multiprocessing.get_context(method)
+            ours, theirs = context.Pipe()
+            process = context.Process(target=build_and_leave, args=(theirs,), daemon=True)
+            process.start()
+            pids = ours.recv()
+            process.join()
+            assert process.exitcode == 0
+            assert len(pids) == 2
+            wait_until(lambda: all(map(process_gone, pids)), description="workers are gone")
+    """
+    programs.check(program, tmp_path)
 
 
 # --- However it ends ---

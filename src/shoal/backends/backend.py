@@ -83,6 +83,13 @@ class Backend(Protocol):
     def broadcast(self, request: Request) -> None:
         """Sends one request to every worker."""
 
+    def all_done(self, sequence: int) -> bool:
+        """Waits a moment for the usual outcome of a step: every worker has done it and has nothing to say.
+
+        Returns:
+            Whether that is so; then it is settled. Otherwise nothing has happened, and `collect` is to be called.
+        """
+
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits until `count` replies are there, a worker dies, or the deadline (`time.monotonic`) has passed."""
 

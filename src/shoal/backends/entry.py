@@ -24,6 +24,8 @@ ORPHAN_GRACE = 1.3  # seconds
 # Between looks at whether the parent is still there, beside being told.
 _PARENT_CHECK = 0.25  # seconds
 _PR_SET_PDEATHSIG = 1
+# Set once the watching thread knows that the parent is gone.
+_is_orphan = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def leave(code: int, parent: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    if os.getppid() != parent:
+    # The end of a socket comes a moment before a dead parent is replaced.
+    if code == main.ORPHANED or _is_orphan.is_set() or os.getppid() != parent:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(code)
@@ -148,6 +151,7 @@ def _watch_parent(fd: int, events: int) -> None:
     # Where the descriptor is a socket, a child of the parent may keep its other end open.
     while not poller.poll(_PARENT_CHECK * 1000) and os.getppid() == parent:
         pass
+    _is_orphan.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(ORPHAN_GRACE)
     os.killpg(os.getpid(), signal.SIGKILL)

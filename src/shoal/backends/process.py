@@ -25,7 +25,7 @@ from shoal.memory.ring import CAPACITY
 from shoal.worker import Attach, Close, Reply, Request, Step
 from shoal.worker.channel import Channel, ChannelClosedError, channel_pair
 from shoal.worker.cpus import available_cpus
-from shoal.worker.main import MESSAGE, STEP, WITH_MESSAGE
+from shoal.worker.main import DONE, MESSAGE, STEP, WITH_MESSAGE
 from shoal.worker.pickling import loads_reply, pickle_functions
 
 # Between looks at whether a worker that is expected to send something is still there.
@@ -85,6 +85,7 @@ class ProcessBackend:
         self._completed = make_bell()
         # Completions announced by the bell and not yet read.
         self._announced = 0
+        self._wait_began = 0
         self._workers: list[_Worker] = []
         # Requests that live workers have not answered.
         self._due = 0
@@ -185,17 +186,33 @@ class ProcessBackend:
         own.submissions.push(operation, first, last, block, sequence)
         own.submitted.ring()
 
+    def all_done(self, sequence: int) -> bool:
+        """Watches for a plain completion by every worker; a third shorter than the general way over replies."""
+        self._wait_began = time.monotonic_ns()
+        budget = self._patience.budget_ns()
+        if not budget or not self._watch(self._wait_began + budget):
+            return False
+        self._announced += self._completed.take()
+        workers = self._workers
+        if not self._announced == self._due == len(workers):
+            return False
+        for own in workers:
+            if own.completions.peek() != (DONE, sequence):
+                return False
+        for own in workers:
+            own.completions.position += 1
+            own.due = 0
+        self._announced = self._due = 0
+        self._patience.learn(time.monotonic_ns() - self._wait_began)
+        return True
+
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits until `count` replies are there, a worker dies, or the deadline has passed."""
-        start = time.monotonic_ns()
-        due = self._due
-        budget = self._patience.budget_ns()
-        if budget and count >= due:
-            self._watch(start + budget)
+        count = min(count, self._due)
         self._announced += self._completed.take()
-        if self._announced < min(count, due):
-            self._sleep(min(count, due), deadline)
-        self._patience.learn(time.monotonic_ns() - start)
+        if self._announced < count:
+            self._sleep(count, deadline)
+        self._patience.learn(time.monotonic_ns() - self._wait_began)
         replies = self._read(trust_all=bool(self._unreported))
         deaths, self._unreported = self._unreported, []
         return Incoming(replies, deaths)
@@ -226,12 +243,14 @@ class ProcessBackend:
                 launcher.release(self._server)
         return last
 
-    def _watch(self, until_ns: int) -> None:
-        """Watches until all workers have answered everything, or the time is up."""
+    def _watch(self, until_ns: int) -> bool:
+        """Watches until all workers have answered everything, or the time is up; returns whether they have."""
         words = self._control.words
         for own in self._workers:
-            if own.due and not watch(words, own.completions.counter, own.completions.position + own.due, until_ns):
-                return
+            ring = own.completions
+            if own.due and not watch(words, ring.counter, ring.position + own.due, until_ns):
+                return False
+        return True
 
     def _sleep(self, count: int, deadline: float | None) -> None:
         """Sleeps until the bell has announced `count` completions, a worker dies, or the deadline has passed."""

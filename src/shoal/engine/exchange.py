@@ -97,6 +97,11 @@ class Exchange:
             StepTimeoutError: Some are still due; the request stays pending.
             WorkerDiedError: A worker has died over it; replies that are still due will be dropped.
         """
+        if len(pending.awaiting) == len(self._everyone) and self._backend.all_done(pending.sequence):
+            pending.awaiting.clear()
+            if pending.block is not None:
+                pending.block.writers = 0
+            return []
         deadline = None if timeout is None else time.monotonic() + timeout
         died: list[WorkerDiedError] = []
         awaiting, replies = pending.awaiting, pending.replies

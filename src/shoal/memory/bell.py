@@ -134,8 +134,10 @@ class Patience:
     # A wait this long makes the 50 us of a wake-up a matter of a few percent.
     LONGEST_NS = 2_000_000
     _WEIGHT = 1 / 16
-    _PERIOD = 128  # waits
-    _TRIAL = 6  # waits of a period that try the other way
+    _PERIOD = 256  # waits
+    _TRIAL = 5  # waits of a period that try the other way
+    # How much longer waits may take with watching before it is given up: means of few waits are rough.
+    _ALLOWANCE = 1.2
 
     def __init__(self, longest_ns: int = LONGEST_NS) -> None:
         """Never watches longer than `longest_ns`; 0 switches watching off."""
@@ -162,5 +164,5 @@ class Patience:
         else:
             self._slept_ns += (waited - self._slept_ns) * self._WEIGHT
         self._prefers_watching = self._watched_ns < self._longest_ns and (
-            not self._slept_ns or self._watched_ns <= self._slept_ns
+            not self._slept_ns or self._watched_ns <= self._slept_ns * self._ALLOWANCE
         )

@@ -55,6 +55,11 @@ class Ring:
         self.position = position + 1
         return words[at], words[at + 1], words[at + 2], words[at + 3], words[at + 4]
 
+    def peek(self) -> tuple[int, int]:
+        """Returns status and sequence of the next entry, and leaves it unread."""
+        at = self._entries + self.position % CAPACITY * _STRIDE
+        return self.words[at], self.words[at + 4]
+
     def unread(self) -> int:
         """Returns how many entries this reader has not taken; a hint until the bell is taken."""
         return self.words[self.counter] - self.position

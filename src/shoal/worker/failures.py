@@ -15,6 +15,10 @@ import cloudpickle
 
 from shoal.errors import EnvError, MisfitError, RemoteTraceback
 
+# A batch may have hundreds of envs, and a screen has few lines.
+_MOST_NOTES = 8
+_MOST_TRACEBACKS = 3
+
 
 class Failure:
     """One env's exception.
@@ -53,13 +57,19 @@ class Failure:
 
 
 def raise_failures(failures: Sequence[Failure]) -> None:
-    """Raises the exception of the first failing env, with all tracebacks as its cause and the others in its notes."""
+    """Raises the exception of the first failing env; its cause has the tracebacks, its notes name the other envs."""
     first, *others = sorted(failures, key=lambda failure: failure.row)
     error = first.error
-    notes = [first.summary, *(f"also {other.summary}" for other in others)]
-    for note in notes:
-        _add_note(error, note)
-    error.__cause__ = RemoteTraceback(*(f"{failure.summary}\n\n{failure.text}" for failure in (first, *others)))
+    _add_note(error, first.summary)
+    for other in others[:_MOST_NOTES]:
+        _add_note(error, f"also {other.summary}")
+    if len(others) > _MOST_NOTES:
+        rows = ", ".join(str(other.row) for other in others[_MOST_NOTES:])
+        _add_note(error, f"also envs {rows}")
+    # Many envs mostly fail in one way, and one traceback says it.
+    different = {failure.title: failure for failure in (*others[::-1], first)}.values()
+    shown = sorted(different, key=lambda failure: failure.row)[:_MOST_TRACEBACKS]
+    error.__cause__ = RemoteTraceback(*(f"{failure.summary}\n\n{failure.text}" for failure in shown))
     raise error
 
 

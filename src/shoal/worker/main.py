@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shoal.memory import Bell, ControlMemory, Patience, Segment, watch
+from shoal.memory.bell import give_up_cpu
 from shoal.worker.channel import Channel, ChannelClosedError
 from shoal.worker.failures import Failure
 from shoal.worker.host import EnvHost, Terminated
@@ -33,6 +34,8 @@ WITH_MESSAGE = 1  # a reply with more than a status follows in the socket
 
 # What a worker exits with when it was told to end, as a shell reports SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
+# And when nobody was left to work for, as it reports SIGHUP.
+ORPHANED = 128 + signal.SIGHUP
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,14 @@ def run(connection: Connection) -> int:
     control = connection.control
     host = EnvHost(connection.worker, control.words, control.progress(connection.worker))
     try:
-        _end_on_sigterm()
-        _seed_global_generators(connection.entropy)
-        _serve(connection, host)
-        return 0
-    except ParentGoneError:
-        # Whoever ends orphans sends SIGTERM too; it must not cut short the envs' own closing.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            _end_on_sigterm()
+            _seed_global_generators(connection.entropy)
+            _serve(connection, host)
+        except ParentGoneError:
+            # Whoever ends orphans sends SIGTERM too; it must not cut short the envs' own closing.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return ORPHANED
         return 0
     except Terminated:
         return TERMINATED
@@ -137,6 +141,8 @@ class _Waiting:
 
     def wait(self, target: int) -> int:
         """Returns, once the ring holds the submission of that number, how many the bell has announced."""
+        # The engine may have been waiting for this very CPU.
+        give_up_cpu()
         # What is to be learnt from the last wait is learnt now, when nobody waits for this worker.
         self._patience.learn(self._waited_ns)
         self._placement.keep()
