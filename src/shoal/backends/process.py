@@ -204,6 +204,7 @@ class ProcessBackend:
             own.due = 0
         self._announced = self._due = 0
         self._patience.learn(time.monotonic_ns() - self._wait_began)
+        self._wait_began = 0
         return True
 
     def collect(self, count: int, deadline: float | None) -> Incoming:
@@ -212,7 +213,10 @@ class ProcessBackend:
         self._announced += self._completed.take()
         if self._announced < count:
             self._sleep(count, deadline)
-        self._patience.learn(time.monotonic_ns() - self._wait_began)
+        if self._wait_began:
+            # The wait that `all_done` began ends here.
+            self._patience.learn(time.monotonic_ns() - self._wait_began)
+            self._wait_began = 0
         replies = self._read(trust_all=bool(self._unreported))
         deaths, self._unreported = self._unreported, []
         return Incoming(replies, deaths)

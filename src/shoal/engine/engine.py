@@ -90,6 +90,7 @@ class Engine:
         self._errors = state_errors or StateErrors()
         self._rows = split(self.num_envs, self.num_workers)
         self._owner = os.getpid()
+        self._must_reset_ended = options.autoreset is Autoreset.DISABLED
         self._lock = threading.RLock()
         self._is_closed = False
         self._pending: Pending | None = None
@@ -164,7 +165,8 @@ class Engine:
         """Returns `(observations, infos)` of the reset that was started."""
         with self._lock:
             block, replies = self._finish("reset", timeout)
-            return self._memory.take_observations(block), self._infos(replies)
+            observations, _ = self._memory.take_observations(block)
+            return observations, self._infos(replies)
 
     def step_async(self, actions: Any) -> None:
         """Starts stepping every env.
@@ -261,12 +263,28 @@ class Engine:
         self._pending = self._exchange.broadcast("step", Step(0, block.index), block)
 
     def _end_step(self, timeout: float | None) -> StepBatch:
+        pending = self._pending
+        if pending is not None and pending.kind == "step" and self._is_done(pending):
+            self._pending = None
+            return self._results(pending.block, {})
         block, replies = self._finish("step", timeout)
-        memory = self._memory
-        rewards, terminations, truncations = memory.take_scalars(block)
-        self._refuse_ended(terminations, truncations)
-        observations, finals = memory.take_observations(block), memory.take_finals(block)
-        return StepBatch(observations, rewards, terminations, truncations, self._infos(replies), finals)
+        return self._results(block, self._infos(replies))
+
+    def _is_done(self, pending: Pending) -> bool:
+        """Tells whether the usual outcome has come: all workers have stepped and have nothing to say."""
+        try:
+            return self._exchange.all_done(pending)
+        except BaseException:
+            pending.is_late = True
+            raise
+
+    def _results(self, block: Block | None, infos: dict[str, Any]) -> StepBatch:
+        assert block is not None
+        rewards, terminations, truncations = self._memory.take_scalars(block)
+        if self._must_reset_ended:
+            self._refuse_ended(terminations, truncations)
+        observations, finals = self._memory.take_observations(block)
+        return StepBatch(observations, rewards, terminations, truncations, infos, finals)
 
     def _require_idle(self, kind: str) -> None:
         self.check_open()
@@ -315,7 +333,7 @@ class Engine:
         failures = [failure for reply in replies for failure in reply.failures]
         if not failures:
             return
-        if pending is not None and pending.kind == "step" and pending.block is not None:
+        if self._must_reset_ended and pending is not None and pending.kind == "step" and pending.block is not None:
             # The caller will not see that other episodes have ended.
             self._refuse_ended(*self._memory.take_scalars(pending.block)[1:])
         if pending is not None and pending.kind in ("reset", "step"):
@@ -324,9 +342,9 @@ class Engine:
         raise_failures(failures)
 
     def _refuse_ended(self, terminations: np.ndarray, truncations: np.ndarray) -> None:
-        if self._options.autoreset is Autoreset.DISABLED:
-            for row in np.flatnonzero(terminations | truncations):
-                self._unready[int(row)] = "its episode has ended and autoreset is disabled"
+        """Makes stepping an error, with autoreset disabled, for envs whose episode has ended."""
+        for row in np.flatnonzero(terminations | truncations):
+            self._unready[int(row)] = "its episode has ended and autoreset is disabled"
 
     def _infos(self, replies: list[Reply]) -> dict[str, Any]:
         parts = [reply.infos for reply in replies if reply.infos]

@@ -90,6 +90,15 @@ class Exchange:
         self._backend.broadcast(request)
         return pending
 
+    def all_done(self, pending: Pending) -> bool:
+        """Waits a moment for all workers to have done what they were asked without a word; returns whether so."""
+        if len(pending.awaiting) < len(self._everyone) or not self._backend.all_done(pending.sequence):
+            return False
+        pending.awaiting.clear()
+        if pending.block is not None:
+            pending.block.writers = 0
+        return True
+
     def wait(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> list[Reply]:
         """Waits for all replies, or for the first with a failure, and returns them in the order of workers.
 
@@ -97,11 +106,6 @@ class Exchange:
             StepTimeoutError: Some are still due; the request stays pending.
             WorkerDiedError: A worker has died over it; replies that are still due will be dropped.
         """
-        if len(pending.awaiting) == len(self._everyone) and self._backend.all_done(pending.sequence):
-            pending.awaiting.clear()
-            if pending.block is not None:
-                pending.block.writers = 0
-            return []
         deadline = None if timeout is None else time.monotonic() + timeout
         died: list[WorkerDiedError] = []
         awaiting, replies = pending.awaiting, pending.replies

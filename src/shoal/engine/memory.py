@@ -27,6 +27,7 @@ class BatchMemory:
             SharedMemoryError: It cannot be had.
         """
         self._description = description
+        self._encode, self._batch = description.action.encode, description.observation.batch
         self._actions = Layout.of(num_envs, {"action": description.action.leaves})
         self._results = Layout.of(num_envs, result_groups(description, options.autoreset))
         self._num_blocks = Blocks.count_for(self._results) if options.copy else 1
@@ -50,22 +51,23 @@ class BatchMemory:
 
     def encode_actions(self, actions: Any) -> None:
         """Stores a batch of actions; raises `MisfitError`."""
-        self._description.action.encode(self._action_views, actions, "action")
+        self._encode(self._action_views, actions, "action")
 
-    def take_observations(self, block: Block) -> Any:
-        """Returns the batch of observations, `[B, ...]` each leaf, for the caller to keep."""
-        if self._raw is not None:
-            return self._raw
-        return self._description.observation.batch(block.take("observation"))
+    def take_observations(self, block: Block) -> tuple[Any, dict[int, Any]]:
+        """Returns the batch of observations, for the caller to keep, and the last ones of ended episodes.
+
+        Returns:
+            Observations, `[B, ...]` each leaf; and, by row, the last observations of episodes that ended in a
+            same-step autoreset, copies.
+        """
+        observations = self._batch(block.take("observation")) if self._raw is None else self._raw
+        return observations, self._take_finals(block) if self._read_finals else {}
 
     def take_scalars(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns rewards, terminations and truncations, `[B]` each, copies."""
         rewards, terminations, truncations = self._scalars[block.index]
         return rewards.copy(), terminations.copy(), truncations.copy()
 
-    def take_finals(self, block: Block) -> dict[int, Any]:
-        """Returns the last observations of episodes that ended in a same-step autoreset, by row, copies."""
-        if not self._read_finals:
-            return {}
+    def _take_finals(self, block: Block) -> dict[int, Any]:
         read = self._read_finals[block.index]
         return {int(row): read(int(row), int(row) + 1)[0] for row in np.flatnonzero(block.views["has_final"][0])}
