@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shoal.engine.options import Options
 from shoal.memory import Block, Blocks, Layout, Segment
+from shoal.structure import ArrayCodec
 from shoal.worker import Attach, Autoreset, Description
 from shoal.worker.record import result_groups
 
@@ -27,7 +29,7 @@ class BatchMemory:
             SharedMemoryError: It cannot be had.
         """
         self._description = description
-        self._encode, self._batch = description.action.encode, description.observation.batch
+        self._encode = description.action.encode
         self._actions = Layout.of(num_envs, {"action": description.action.leaves})
         self._results = Layout.of(num_envs, result_groups(description, options.autoreset))
         self._num_blocks = Blocks.count_for(self._results) if options.copy else 1
@@ -36,9 +38,8 @@ class BatchMemory:
         self._blocks = Blocks(self._results, self.segment, self._actions.nbytes, self._num_blocks)
         self.acquire = self._blocks.acquire
         groups = ("reward", "terminated", "truncated")
-        self._scalars = [[block.views[group][0] for group in groups] for block in self._blocks]
-        # Without copies the caller holds the buffer itself, made once.
-        self._raw = None if options.copy else description.observation.batch(self._blocks[0].views["observation"])
+        self._copy_scalars = [[block.views[group][0].copy for group in groups] for block in self._blocks]
+        self._observe = [self._observer(block, description, copy=options.copy) for block in self._blocks]
         self._read_finals = [
             description.observation.reader(self._blocks[index].views["final_observation"])
             for index in range(self._num_blocks)
@@ -60,13 +61,23 @@ class BatchMemory:
             Observations, `[B, ...]` each leaf; and, by row, the last observations of episodes that ended in a
             same-step autoreset, copies.
         """
-        observations = self._batch(block.take("observation")) if self._raw is None else self._raw
-        return observations, self._take_finals(block) if self._read_finals else {}
+        return self._observe[block.index](), self._take_finals(block) if self._read_finals else {}
 
     def take_scalars(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns rewards, terminations and truncations, `[B]` each, copies."""
-        rewards, terminations, truncations = self._scalars[block.index]
-        return rewards.copy(), terminations.copy(), truncations.copy()
+        copy_rewards, copy_terminations, copy_truncations = self._copy_scalars[block.index]
+        return copy_rewards(), copy_terminations(), copy_truncations()
+
+    def _observer(self, block: Block, description: Description, *, copy: bool) -> Callable[[], Any]:
+        """Returns what gives a block's observations to the caller."""
+        batch = description.observation.batch
+        if not copy:
+            # The caller holds the buffer itself, made once.
+            raw = batch(block.views["observation"])
+            return lambda: raw
+        if isinstance(description.observation, ArrayCodec) and not block.lends("observation"):
+            return block.views["observation"][0].copy
+        return lambda: batch(block.take("observation"))
 
     def _take_finals(self, block: Block) -> dict[int, Any]:
         read = self._read_finals[block.index]

@@ -59,6 +59,10 @@ class Block:
         self._loans.clear()
         return True
 
+    def lends(self, group: str) -> bool:
+        """Tells whether any of the group's leaves is lent rather than copied."""
+        return any(place is not None for place, _ in self._leaves[group])
+
     def take(self, group: str) -> list[np.ndarray]:
         """Returns a group's leaves `[B, ...]` as arrays that nobody else will write to."""
         taken = []

@@ -315,7 +315,7 @@ class AsyncVectorEnv(VectorEnv):
         self.observations = batch.observations
         if batch.final_observations:
             _add_final_observations(batch.infos, batch.final_observations, self.num_envs)
-        return batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.infos
+        return batch[:5]
 
 
 def _add_final_observations(infos: dict[str, Any], finals: dict[int, Any], num_envs: int) -> None:
