@@ -64,6 +64,20 @@ class Program:
             start_new_session=True,
         )
 
+    def wait_for(self, *paths: Path) -> None:
+        """Returns as soon as all these files are there."""
+
+        def missing() -> list[str]:
+            return [path.name for path in paths if not path.exists()]
+
+        try:
+            wait_until(lambda: not missing() or self.process.poll() is not None, PATIENCE_S)
+        except AssertionError:
+            self.process.kill()
+        if missing():
+            _, error = self.process.communicate(timeout=LEAVE_S)
+            raise AssertionError(f"the program has not come to {missing()}; it said:\n{error}")
+
     def finish(self) -> subprocess.CompletedProcess[str]:
         """Waits until it has ended and every process of it is gone, and returns what it said."""
         try:

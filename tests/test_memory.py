@@ -454,7 +454,7 @@ def test_patience_watches_as_long_as_it_pays():
     patience = Patience()
     assert share_watched(patience, 10_000, 60_000) > 0.9
     assert share_watched(patience, 50_000_000, 50_000_000) < 0.1
-    assert share_watched(patience, 10_000, 60_000, 5000) > 0.9
+    assert share_watched(patience, 10_000, 60_000, 30_000) > 0.9
 
 
 def test_patience_survives_a_long_wait():
@@ -463,7 +463,7 @@ def test_patience_survives_a_long_wait():
     share_watched(patience, 20_000, 70_000)
     patience.budget_ns()
     patience.learn(3_600_000_000_000)
-    assert share_watched(patience, 20_000, 70_000, 5000) > 0.9
+    assert share_watched(patience, 20_000, 70_000, 30_000) > 0.9
 
 
 def test_patience_can_be_switched_off():

@@ -142,12 +142,7 @@ def aftermath(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         marks = ["ready-program", *(f"at-{label}" for label in ("constructor", "step", "close"))]
         if request.param != "fork":
             marks.append("at-step-in-c")
-        faults.wait_until(
-            lambda: all((folder / mark).exists() for mark in marks) or program.process.poll() is not None,
-            timeout_s=programs.PATIENCE_S,
-            description="every env is where it is to be",
-        )
-        assert program.process.poll() is None, program.finish().stderr
+        program.wait_for(*[folder / mark for mark in marks])
         alive = set(program.pids()) - {program.process.pid}
         start = time.monotonic()
         program.kill()

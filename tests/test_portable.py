@@ -205,12 +205,7 @@ def test_workers_go_with_their_program(tmp_path, start_method):
     source = BEGIN + textwrap.dedent(program)
     started = programs.Program(source, tmp_path, [start_method], environ=elsewhere(tmp_path))
     try:
-        faults.wait_until(
-            lambda: (tmp_path / "ready").exists() or started.process.poll() is not None,
-            timeout_s=programs.PATIENCE_S,
-            description="the program is ready",
-        )
-        assert started.process.poll() is None, started.finish().stderr
+        started.wait_for(tmp_path / "ready")
         started.kill()
         faults.wait_until(lambda: not list(started.pids()), 4.0, "all processes of the program are gone")
     finally:
