@@ -96,6 +96,12 @@ class Backend(Protocol):
     def current_row(self, worker: int) -> int | None:
         """Returns the row that a worker is working on, None if it is at none."""
 
+    def abandon(self) -> None:
+        """Lets go of this process's copies of everything, in a process that was forked from the batch's own."""
+
+    def interrupt(self, error: BaseException) -> None:
+        """Has the thread that waits in `collect` raise the error, since another is about to close."""
+
     def close(self, timeout: float, *, ask: bool) -> Incoming:
         """Ends all workers within about the timeout, politely first if `ask`; idempotent.
 

@@ -13,16 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
 from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.backends.entry import Order
 from shoal.backends.worker_process import WorkerProcess
-from shoal.errors import ShoalError, StartError, StateError, WorkerDiedError
+from shoal.errors import ClosedError, ShoalError, StartError, StateError, WorkerDiedError
 from shoal.memory import Bell, ControlMemory, Patience, Ring, make_bell, watch
 from shoal.memory.ring import CAPACITY
-from shoal.worker import Attach, Close, Reply, Request, Step
+from shoal.worker import Attach, Close, Reply, Request, Step, by_value
 from shoal.worker.channel import Channel, ChannelClosedError, channel_pair
 from shoal.worker.cpus import available_cpus
 from shoal.worker.main import DONE, MESSAGE, STEP, WITH_MESSAGE
@@ -90,11 +88,12 @@ class ProcessBackend:
         # Requests that live workers have not answered.
         self._due = 0
         self._unreported: list[Death] = []
-        self._poller = select.poll()
-        self._poller.register(self._completed.fileno(), select.POLLIN)
         self._by_fd: dict[int, _Worker] = {}
+        self._poller = self._make_poller()
         self._hears_of_deaths = True
         self._is_open = True
+        # What every wait raises that is not part of closing.
+        self._interruption: BaseException | None = None
         _open_backends.add(self)
 
     def start(self, worker: int, deadline: float | None) -> None:
@@ -139,10 +138,8 @@ class ProcessBackend:
         own = _Worker(worker, self._control, self._submitted[worker], process, channel)
         self._workers.append(own)
         self.pids.append(process.pid)
-        # Without a pidfd the end of the socket tells of a death, unless something the env started holds it.
-        fd, events = (process.pidfd, select.POLLIN) if process.pidfd >= 0 else (channel.fileno(), 0)
-        self._poller.register(fd, events)
-        self._by_fd[fd] = own
+        self._by_fd[_death_fd(own)] = own
+        self._poller = self._make_poller()
         self._hears_of_deaths &= process.pidfd >= 0
 
     def check_functions(self, functions: list[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
@@ -175,7 +172,7 @@ class ProcessBackend:
         if isinstance(request, Attach) and request.segment is not None:
             descriptors = [request.segment.fileno()]
             request = replace(request, segment=None)
-        payload = cloudpickle.dumps(request)
+        payload = by_value.dumps(request)
         for own in workers:
             self._announce(own, MESSAGE, 0, 0, 0, request.sequence)
             self._send(own, payload, descriptors)
@@ -209,10 +206,13 @@ class ProcessBackend:
 
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits until `count` replies are there, a worker dies, or the deadline has passed."""
+        return self._collect(count, deadline)
+
+    def _collect(self, count: int, deadline: float | None, *, closing: bool = False) -> Incoming:
         count = min(count, self._due)
         self._announced += self._completed.take()
         if self._announced < count:
-            self._sleep(count, deadline)
+            self._sleep(count, deadline, closing)
         if self._wait_began:
             # The wait that `all_done` began ends here.
             self._patience.learn(time.monotonic_ns() - self._wait_began)
@@ -226,16 +226,26 @@ class ProcessBackend:
         row = self._control.words[self._control.progress(worker)] - 1
         return row if row >= 0 else None
 
+    def abandon(self) -> None:
+        """Closes this process's copies of the descriptors; the workers are not its own."""
+        if self._is_open:
+            self._is_open = False
+            self._drop()
+
+    def interrupt(self, error: BaseException) -> None:
+        """Has the thread that waits in `collect` raise the error, since another is about to close."""
+        self._interruption = error
+        self._completed.ring()
+
     def close(self, timeout: float, *, ask: bool) -> Incoming:
         """Ends all workers: asks them, then SIGTERM, then SIGKILL to their groups."""
         if not self._is_open:
             return Incoming()
         self._is_open = False
-        if os.getpid() != self._owner:
-            # A fork of the user's process drops its copies; the workers are not its own.
-            self._drop()
-            return Incoming()
         last = Incoming()
+        # A signal handler may close the batch in the middle of a wait, which then has this poller in use.
+        self._poller = self._make_poller()
+        self._interruption = self._interruption or ClosedError("the batch was closed while it was waited for")
         try:
             if ask:
                 last = self._ask_to_close(time.monotonic() + timeout)
@@ -256,13 +266,15 @@ class ProcessBackend:
                 return False
         return True
 
-    def _sleep(self, count: int, deadline: float | None) -> None:
+    def _sleep(self, count: int, deadline: float | None, closing: bool) -> None:
         """Sleeps until the bell has announced `count` completions, a worker dies, or the deadline has passed."""
         while self._announced < count and not self._unreported:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             # What an env has started may hold the socket whose end tells of a death where nothing else does.
             look = left if self._hears_of_deaths else _LIVENESS if left is None else min(left, _LIVENESS)
             ready = self._poller.poll(None if look is None else look * 1000)
+            if self._interruption is not None and not closing:
+                raise self._interruption
             self._announced += self._completed.take()
             self._note_deaths(ready)
             if not ready:
@@ -323,6 +335,15 @@ class ProcessBackend:
             self._mark_dead(own)
         return bool(dead)
 
+    def _make_poller(self) -> select.poll:
+        """Returns what wakes this process: the bell, and the deaths of workers."""
+        poller = select.poll()
+        poller.register(self._completed.fileno(), select.POLLIN)
+        for fd, own in self._by_fd.items():
+            if not own.is_dead:
+                poller.register(fd, select.POLLIN if own.process.pidfd >= 0 else 0)
+        return poller
+
     def _look_for_deaths(self) -> None:
         for own in self._workers:
             if own.due and own.process.has_ended():
@@ -335,9 +356,8 @@ class ProcessBackend:
         # Nothing more will come; what has come is still read.
         self._due -= own.due - own.completions.unread()
         own.due = own.completions.unread()
-        fd = own.process.pidfd if own.process.pidfd >= 0 else own.channel.fileno()
         with contextlib.suppress(KeyError):
-            self._poller.unregister(fd)
+            self._poller.unregister(_death_fd(own))
         code = own.process.exit_code(2.0)
         self._unreported.append(Death(own.index, own.process.pid, code, self.current_row(own.index)))
 
@@ -349,9 +369,9 @@ class ProcessBackend:
                 continue
             self._announce(own, MESSAGE, 0, 0, 0, CLOSING)
             with contextlib.suppress(TimeoutError):
-                self._send(own, cloudpickle.dumps(Close(CLOSING)), (), deadline)
+                self._send(own, by_value.dumps(Close(CLOSING)), (), deadline)
         while self._due and time.monotonic() < deadline:
-            incoming = self.collect(len(self._workers), deadline)
+            incoming = self._collect(len(self._workers), deadline, closing=True)
             last.replies += [reply for reply in incoming.replies if reply.sequence == CLOSING]
             last.deaths += incoming.deaths
         # Whoever has answered goes by itself.
@@ -381,6 +401,14 @@ class ProcessBackend:
             bell.close()
         self._control.segment.close()
         _open_backends.discard(self)
+
+
+def _death_fd(own: _Worker) -> int:
+    """Returns the descriptor that tells of a worker's death.
+
+    Without a pidfd that is the socket, unless something the env has started holds its other end.
+    """
+    return own.process.pidfd if own.process.pidfd >= 0 else own.channel.fileno()
 
 
 def _output_descriptor(stream: Any, fd: int) -> int:

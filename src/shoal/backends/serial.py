@@ -57,6 +57,12 @@ class SerialBackend:
         """Returns None: nothing goes on while the caller looks."""
         return None
 
+    def abandon(self) -> None:
+        """Does nothing: what a copy of an env should let go of is not known."""
+
+    def interrupt(self, error: BaseException) -> None:
+        """Does nothing: the env that is being called cannot be interrupted."""
+
     def close(self, timeout: float, *, ask: bool) -> Incoming:
         """Closes the envs."""
         if not self._is_open:

@@ -27,7 +27,7 @@ class ThreadBackend:
         self.pids = [os.getpid()] * start.num_workers
         self._rows = [0] * start.num_workers
         self._requests: list[queue.SimpleQueue[Request]] = [queue.SimpleQueue() for _ in self.pids]
-        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[Reply | BaseException] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def start(self, worker: int, deadline: float | None) -> None:
@@ -64,15 +64,25 @@ class ThreadBackend:
         while len(replies) < count:
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                replies.append(self._replies.get(timeout=timeout))
+                reply = self._replies.get(timeout=timeout)
             except queue.Empty:
                 break
+            if isinstance(reply, BaseException):
+                raise reply
+            replies.append(reply)
         return Incoming(replies)
 
     def current_row(self, worker: int) -> int | None:
         """Returns the row that the worker's thread is at."""
         row = self._rows[worker] - 1
         return row if row >= 0 else None
+
+    def abandon(self) -> None:
+        """Does nothing: what a copy of an env should let go of is not known."""
+
+    def interrupt(self, error: BaseException) -> None:
+        """Has the thread that waits for replies raise the error."""
+        self._replies.put(error)
 
     def close(self, timeout: float, *, ask: bool) -> Incoming:
         """Has every thread close its envs and end; one that does not is left behind as a daemon."""
@@ -82,14 +92,17 @@ class ThreadBackend:
         deadline = time.monotonic() + timeout
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        replies: list[Reply] = []
+        replies: list[Reply | BaseException] = []
         while not self._replies.empty():
             replies.append(self._replies.get())
-        return Incoming([reply for reply in replies if reply.sequence == -1])
+        return Incoming([reply for reply in replies if isinstance(reply, Reply) and reply.sequence == -1])
 
 
 def _serve(
-    worker: int, rows: list[int], requests: queue.SimpleQueue[Request], replies: queue.SimpleQueue[Reply]
+    worker: int,
+    rows: list[int],
+    requests: queue.SimpleQueue[Request],
+    replies: queue.SimpleQueue[Reply | BaseException],
 ) -> None:
     """Answers requests until `Close`; holds nothing that would keep the batch alive."""
     host = EnvHost(worker, rows, worker)

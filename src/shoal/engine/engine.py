@@ -15,7 +15,7 @@ from shoal.backends import WorkerStart, make_backend
 from shoal.engine.exchange import Exchange, Pending
 from shoal.engine.memory import BatchMemory
 from shoal.engine.options import Options, StateErrors, split
-from shoal.engine.shutdown import close_backend
+from shoal.engine.shutdown import close_backend, end_batch, take_lock
 from shoal.engine.start import build
 from shoal.errors import ArgumentError, StateError, WorkerDiedError
 from shoal.memory import Block, Segment
@@ -121,7 +121,8 @@ class Engine:
         except BaseException:
             close_backend(backend, segments, min(1.0, options.close_timeout))
             raise
-        self._finalizer = weakref.finalize(self, close_backend, backend, segments, options.close_timeout)
+        self._finalizer = weakref.finalize(self, end_batch, backend, segments, self._lock, options.close_timeout)
+        _engines.add(self)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -230,27 +231,39 @@ class Engine:
             timeout: Seconds that envs may take to close; None for the engine's `close_timeout`.
             ask: Whether to let the envs finish and close at all before their workers are told to end.
         """
-        # Another thread may be waiting for a reply that never comes.
-        locked = self._lock.acquire(timeout=self._options.close_timeout)
+        if self._finalizer.detach() is None:
+            return
+        # The next call of another thread finds it closed; the one that it is in gets as long as the envs.
+        self._is_closed = True
+        limit = self._options.close_timeout if timeout is None else timeout
+        is_mine = take_lock(self._lock, self._backend, limit, self._closed_error())
         try:
-            self._is_closed = True
-            if self._finalizer.detach() is not None:
-                limit = self._options.close_timeout if timeout is None else timeout
-                close_backend(self._backend, self._segments, limit, ask=ask)
-                self._pending = None
+            close_backend(self._backend, self._segments, limit, ask=ask)
+            self._pending = None
         finally:
-            if locked:
+            if is_mine:
                 self._lock.release()
 
     def check_open(self) -> None:
         """Raises the closed error if the batch is closed, and `StateError` in a process forked from its own."""
-        if self._is_closed:
-            raise self._errors.closed(f"Trying to operate on `{self.name}`, after a call to `close()`.")
         if os.getpid() != self._owner:
             raise StateError(
                 f"`{self.name}` was made by process {self._owner}, which goes on using its workers; "
                 "make a new one in this process"
             )
+        if self._is_closed:
+            raise self._closed_error()
+
+    def disown(self) -> None:
+        """Refuses all calls from now on, in a process that was forked from the batch's own."""
+        self._is_closed, self._pending = True, None
+        # Its copy may be held by a thread that does not exist here.
+        self._lock = threading.RLock()
+        self._finalizer.detach()
+        self._backend.abandon()
+
+    def _closed_error(self) -> Exception:
+        return self._errors.closed(f"Trying to operate on `{self.name}`, after a call to `close()`.")
 
     def _start_step(self, actions: Any) -> None:
         if self._pending is not None or self._is_closed:
@@ -349,3 +362,15 @@ class Engine:
     def _infos(self, replies: list[Reply]) -> dict[str, Any]:
         parts = [reply.infos for reply in replies if reply.infos]
         return merge(parts, self.num_envs) if parts else {}
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for engine in list(_engines):
+        engine.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

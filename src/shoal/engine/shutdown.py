@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from shoal.backends import Backend
 from shoal.engine.supervision import describe_exit
 from shoal.memory import Segment
 
 _log = logging.getLogger("shoal")
+# How long a thread that is interrupted may take to notice.
+_LET_GO = 1.0  # seconds
+
+
+def end_batch(backend: Backend, segments: list[Segment], lock: threading.RLock, timeout: float) -> None:
+    """Closes a batch that nobody has closed: one that was dropped, or that is there when the program ends."""
+    # Not given back: a daemon thread that goes on stepping stops at it, without a word.
+    take_lock(lock, backend, timeout, SystemExit())
+    close_backend(backend, segments, timeout)
+
+
+def take_lock(lock: threading.RLock, backend: Backend, timeout: float, interruption: BaseException) -> bool:
+    """Takes the lock that a thread holds during a call, and returns whether it could be had.
+
+    Args:
+        lock: The engine's.
+        backend: Where the thread waits that has it.
+        timeout: Seconds which that thread has to finish its call.
+        interruption: What it raises if it does not.
+    """
+    if lock.acquire(timeout=timeout):
+        return True
+    backend.interrupt(interruption)
+    return lock.acquire(timeout=_LET_GO)
 
 
 def close_backend(backend: Backend, segments: list[Segment], timeout: float, ask: bool = True) -> None:

@@ -11,9 +11,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle
-
 from shoal.errors import EnvError, MisfitError, RemoteTraceback
+from shoal.worker import by_value
 
 # A batch may have hundreds of envs, and a screen has few lines.
 _MOST_NOTES = 8
@@ -84,7 +83,7 @@ def _add_note(error: BaseException, note: str) -> None:
 def _portable(error: BaseException) -> bytes:
     """Returns the pickled exception, or a pickled `EnvError` in its stead."""
     try:
-        payload: bytes = cloudpickle.dumps(error)
+        payload = by_value.dumps_back(error)
         rebuilt = pickle.loads(payload)
         if type(rebuilt) is type(error) and str(rebuilt) == str(error):
             return payload

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-import cloudpickle
-
 from shoal.errors import ArgumentTypeError
+from shoal.worker import by_value
 from shoal.worker.failures import Failure
 from shoal.worker.infos import Column, Columns
 from shoal.worker.messages import Reply
@@ -38,7 +37,7 @@ def pickle_functions(functions: list[Callable[[], Any]]) -> list[PickledFunction
         if id(function) in done:
             continue
         try:
-            done[id(function)] = PickledFunction(cloudpickle.dumps(function))
+            done[id(function)] = PickledFunction(by_value.dumps(function))
         except Exception as error:
             path = find_unpicklable(function, f"env_fns[{index}]")
             raise ArgumentTypeError(
@@ -58,7 +57,7 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
     except Exception:
         pass
     try:
-        return bytes(cloudpickle.dumps(reply))
+        return by_value.dumps_back(reply)
     except Exception:
         failures = list(reply.failures)
         for row, value in enumerate(reply.values, first_row):
@@ -67,7 +66,7 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
                 error = TypeError(f"a result cannot be sent to another process: {path} cannot be pickled")
                 failures.append(Failure(row, "sending a result", error, ""))
         degraded = replace(reply, values=(), infos=_readable(reply.infos or {}), failures=failures)
-        return bytes(cloudpickle.dumps(degraded))
+        return by_value.dumps_back(degraded)
 
 
 def loads_reply(payload: bytes, worker: int, sequence: int, first_row: int) -> Reply:
@@ -82,7 +81,7 @@ def loads_reply(payload: bytes, worker: int, sequence: int, first_row: int) -> R
 def is_picklable(value: Any) -> bool:
     """Tells whether the value survives `dumps_reply`."""
     try:
-        cloudpickle.dumps(value)
+        by_value.dumps(value)
     except Exception:
         return False
     return True

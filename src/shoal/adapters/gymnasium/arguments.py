@@ -59,7 +59,7 @@ def worker_limit(num_workers: int | None, max_concurrency: Any, num_envs: int) -
 
 
 def choose_start_method(context: str | None, start_method: str | None) -> str:
-    """Returns the start method: the argument, Gymnasium's argument, or what the program has set."""
+    """Returns the start method: the argument, Gymnasium's argument, or what the program has set to be different."""
     if context is not None and start_method is not None and context != start_method:
         raise ArgumentError(f"context={context!r} and start_method={start_method!r} differ; give one of them")
     chosen = start_method or context
@@ -67,6 +67,9 @@ def choose_start_method(context: str | None, start_method: str | None) -> str:
         import multiprocessing
 
         chosen = multiprocessing.get_start_method(allow_none=True)
+        # The system's own default is set by whoever makes a lock or a queue, so it is no wish of the program.
+        if chosen == multiprocessing.get_all_start_methods()[0]:
+            chosen = None
     return chosen or "forkserver"
 
 
