@@ -104,7 +104,7 @@ def enter(order: Order, descriptors: Sequence[int], parent_fd: int | None) -> in
             control=ControlMemory(segment, order.num_workers),
             submitted=make_bell(*bells[: order.bell_size]),
             completed=make_bell(*bells[order.bell_size :]),
-            channel=Channel(socket.socket(fileno=channel_fd)),
+            channel=Channel(socket.socket(fileno=channel_fd), takes_descriptors=True),
             longest_watch_ns=order.longest_watch_ns,
             entropy=order.entropy,
         )

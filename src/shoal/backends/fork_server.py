@@ -32,7 +32,7 @@ class ForkServer:
         self._ended: dict[int, int] = {}
         # How many workers were asked for: the number of the last request.
         self._asked = 0
-        self._channel, theirs = channel_pair()
+        self._channel, theirs = channel_pair(takes_descriptors=True)
         # Out of the way of the server's standard streams, whose numbers are free in a program that has none.
         theirs_fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
         theirs.close()

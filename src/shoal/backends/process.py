@@ -111,7 +111,7 @@ class ProcessBackend:
             entropy=(*self._start.entropy, worker),
             num_threads=self._start.num_threads,
         )
-        channel, theirs = channel_pair()
+        channel, theirs = channel_pair(takes_descriptors=False)
         streams = [_output_descriptor(sys.__stdout__, 1), _output_descriptor(sys.__stderr__, 2)]
         descriptors = [
             theirs.fileno(),

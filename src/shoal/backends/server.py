@@ -36,7 +36,7 @@ def serve(channel_fd: int, parent_pid: int, preload: Sequence[str]) -> None:
     for module in preload:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    server = _Server(Channel(socket.socket(fileno=channel_fd)), parent_pid)
+    server = _Server(Channel(socket.socket(fileno=channel_fd), takes_descriptors=True), parent_pid)
     # Objects that exist now are never looked at by a collector again, so their pages stay shared.
     gc.collect()
     gc.freeze()

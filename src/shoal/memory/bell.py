@@ -131,8 +131,8 @@ class Patience:
     a wake-up does not matter, and the CPU is left to others.
     """
 
-    # A wait this long makes the 50 us of a wake-up a matter of a few percent.
-    LONGEST_NS = 2_000_000
+    # A wait this long makes the 50 us of a wake-up a matter of a percent.
+    LONGEST_NS = 4_000_000
     _WEIGHT = 1 / 16
     _PERIOD = 256  # waits
     _TRIAL = 5  # waits of a period that try the other way

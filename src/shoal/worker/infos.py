@@ -29,7 +29,7 @@ class Column:
         item_type: The type that each value had, where `values` is an array.
     """
 
-    rows: list[int]
+    rows: Sequence[int]
     values: np.ndarray | dict[str, Column] | list[Any]
     item_type: type = object
 
@@ -65,7 +65,7 @@ def gather(infos: Sequence[tuple[int, dict[str, Any]]]) -> Columns:
     first = infos[0][1] if infos else {}
     if all([len(info) == len(first) for _, info in infos]):
         # Mostly all envs say the same things, and then there is no need to ask which says what.
-        rows = [row for row, _ in infos]
+        rows = _compact([row for row, _ in infos])
         try:
             return {key: _pack(rows, [info[key] for _, info in infos]) for key in first}
         except KeyError:
@@ -76,7 +76,7 @@ def gather(infos: Sequence[tuple[int, dict[str, Any]]]) -> Columns:
         for key, value in info.items():
             rows_of.setdefault(key, []).append(row)
             values_of.setdefault(key, []).append(value)
-    return {key: _pack(rows, values_of[key]) for key, rows in rows_of.items()}
+    return {key: _pack(_compact(rows), values_of[key]) for key, rows in rows_of.items()}
 
 
 def scatter(columns: Columns, rows: Sequence[int]) -> list[dict[str, Any]]:
@@ -101,21 +101,29 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
             by_key.setdefault(key, []).append(column)
     infos: dict[str, Any] = {}
     for key, columns in by_key.items():
-        mask = np.zeros(num_envs, dtype=np.bool_)
-        for column in columns:
-            mask[_index(column.rows)] = True
+        is_complete = sum([len(column.rows) for column in columns]) == num_envs
+        mask = np.full(num_envs, is_complete)
+        if not is_complete:
+            for column in columns:
+                mask[_index(column.rows)] = True
         infos[key] = _join(columns, num_envs)
         infos[f"_{key}"] = mask
     return infos
 
 
-def _index(rows: list[int]) -> slice | list[int]:
-    """Returns rows as a slice if they follow each other, which is much faster to index with."""
-    contiguous = rows[-1] - rows[0] + 1 == len(rows)
-    return slice(rows[0], rows[-1] + 1) if contiguous else rows
+def _compact(rows: list[int]) -> Sequence[int]:
+    """Returns rows as a range if they follow each other, which is shorter to send and faster to index with."""
+    if rows and rows[-1] - rows[0] + 1 == len(rows):
+        return range(rows[0], rows[-1] + 1)
+    return rows
 
 
-def _pack(rows: list[int], values: list[Any]) -> Column:
+def _index(rows: Sequence[int]) -> slice | Sequence[int]:
+    """Returns what to index an array with to get these rows."""
+    return slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+
+
+def _pack(rows: Sequence[int], values: list[Any]) -> Column:
     """Returns the column in the most compact form that loses nothing."""
     types = set(map(type, values))
     if len(types) != 1:
@@ -147,6 +155,9 @@ def _join(columns: list[Column], num_envs: int) -> Any:
         return merge(nested, num_envs)
     arrays = [column.values for column in columns if isinstance(column.values, np.ndarray)]
     if len(arrays) == len(columns) and len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
+        if sum(map(len, arrays)) == num_envs:
+            # Every env has given one, in order.
+            return np.concatenate(arrays)
         joined = np.zeros((num_envs, *arrays[0].shape[1:]), arrays[0].dtype)
         for column, array in zip(columns, arrays, strict=True):
             joined[_index(column.rows)] = array

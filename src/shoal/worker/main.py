@@ -114,10 +114,11 @@ def _serve(connection: Connection, host: EnvHost) -> None:
                     reply = host.handle(request)
             if reply.values or reply.infos or reply.failures:
                 payload = dumps_reply(reply, host.first_row)
-                # Announced before it is sent: the engine empties the socket once it has heard.
+                # What the socket has no room for is sent once it is announced: then the engine empties it.
+                rest = channel.begin(payload)
                 completions.push(WITH_MESSAGE, host.first_row, last_row, block, sequence)
                 completed.ring()
-                channel.send(payload)
+                channel.finish(rest)
             else:
                 completions.push(DONE, first_row, last_row, block, sequence)
                 completed.ring()

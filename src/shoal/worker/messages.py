@@ -145,3 +145,7 @@ class Reply:
     values: Sequence[Any] = ()
     infos: Columns | None = None
     failures: Sequence[Failure] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as its fields alone."""
+        return Reply, (self.worker, self.sequence, self.values, self.infos, self.failures)

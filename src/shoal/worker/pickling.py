@@ -12,6 +12,7 @@ from shoal.worker import by_value
 from shoal.worker.failures import Failure
 from shoal.worker.infos import Column, Columns
 from shoal.worker.messages import Reply
+from shoal.worker.wire import from_wire, to_wire
 
 
 class PickledFunction:
@@ -52,6 +53,9 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
 
     Infos that cannot be pickled arrive as their `repr`, other values as failures that say so.
     """
+    wire = to_wire(reply.infos) if reply.infos and not reply.values and not reply.failures else None
+    if wire is not None:
+        return pickle.dumps(wire, pickle.HIGHEST_PROTOCOL)
     try:
         return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
     except Exception:
@@ -72,8 +76,10 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
 def loads_reply(payload: bytes, worker: int, sequence: int, first_row: int) -> Reply:
     """Returns the reply; one that cannot be rebuilt here becomes a failure that says so."""
     try:
-        reply: Reply = pickle.loads(payload)
-        return reply
+        content = pickle.loads(payload)
+        if isinstance(content, Reply):
+            return content
+        return Reply(worker, sequence, infos=from_wire(content))
     except Exception as error:
         return Reply(worker, sequence, failures=[Failure.of(first_row, "receiving a result", error)])
 
