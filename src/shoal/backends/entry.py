@@ -69,6 +69,15 @@ class Order:
         return cls(worker, num_workers, bell_size, longest_watch_ns, entropy, environ, directory, path, argv)
 
 
+def output_descriptor(stream: Any, fd: int) -> int:
+    """Returns a copy of a standard output, or of nothing where the program has closed it."""
+    with contextlib.suppress(OSError):
+        # Where the program was started without it, another file may have got its number.
+        if stream is not None:
+            return os.dup(fd)
+    return os.open(os.devnull, os.O_WRONLY)
+
+
 def enter(order: Order, descriptors: Sequence[int], parent_fd: int | None) -> int:
     """Becomes the worker that the order describes, and returns its exit code when it is done.
 

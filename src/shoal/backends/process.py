@@ -15,46 +15,23 @@ from typing import Any
 
 from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
-from shoal.backends.entry import Order
-from shoal.backends.worker_process import WorkerProcess
+from shoal.backends.entry import Order, output_descriptor
+from shoal.backends.link import LIVENESS, Link
 from shoal.errors import ClosedError, ShoalError, StartError, StateError, WorkerDiedError
-from shoal.memory import Bell, ControlMemory, Patience, Ring, make_bell, watch
+from shoal.memory import ControlMemory, Patience, make_bell, watch
 from shoal.memory.ring import CAPACITY
 from shoal.worker import Attach, Close, Reply, Request, Step, by_value
-from shoal.worker.channel import Channel, ChannelClosedError, channel_pair
+from shoal.worker.channel import channel_pair
 from shoal.worker.cpus import available_cpus
 from shoal.worker.main import DONE, MESSAGE, STEP, WITH_MESSAGE
 from shoal.worker.pickling import loads_reply, pickle_functions
 
-# Between looks at whether a worker that is expected to send something is still there.
-_LIVENESS = 0.2  # seconds
 _TERM_GRACE = 1.0  # seconds
 # With more workers than this for each CPU, one that watches only keeps the others from working.
 _WATCHERS_PER_CPU = 2
 # Number of the last request, which does not come from the engine.
 CLOSING = -1
 _open_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
-
-
-class _Worker:
-    """This side of one worker process.
-
-    Attributes:
-        due: How many requests it has not answered.
-        is_dead: Whether it is known to have ended.
-    """
-
-    def __init__(
-        self, index: int, control: ControlMemory, submitted: Bell, process: WorkerProcess, channel: Channel
-    ) -> None:
-        self.index = index
-        self.process = process
-        self.channel = channel
-        self.submitted = submitted
-        self.submissions: Ring = control.submissions(index)
-        self.completions: Ring = control.completions(index)
-        self.due = 0
-        self.is_dead = False
 
 
 class ProcessBackend:
@@ -84,11 +61,11 @@ class ProcessBackend:
         # Completions announced by the bell and not yet read.
         self._announced = 0
         self._wait_began = 0
-        self._workers: list[_Worker] = []
+        self._workers: list[Link] = []
         # Requests that live workers have not answered.
         self._due = 0
         self._unreported: list[Death] = []
-        self._by_fd: dict[int, _Worker] = {}
+        self._by_fd: dict[int, Link] = {}
         self._poller = self._make_poller()
         self._hears_of_deaths = True
         self._is_open = True
@@ -112,7 +89,7 @@ class ProcessBackend:
             num_threads=self._start.num_threads,
         )
         channel, theirs = channel_pair(takes_descriptors=False)
-        streams = [_output_descriptor(sys.__stdout__, 1), _output_descriptor(sys.__stderr__, 2)]
+        streams = [output_descriptor(sys.__stdout__, 1), output_descriptor(sys.__stderr__, 2)]
         descriptors = [
             theirs.fileno(),
             self._control.segment.fileno(),
@@ -135,10 +112,10 @@ class ProcessBackend:
             theirs.close()
             for fd in streams:
                 os.close(fd)
-        own = _Worker(worker, self._control, self._submitted[worker], process, channel)
+        own = Link(worker, self._control, self._submitted[worker], process, channel)
         self._workers.append(own)
         self.pids.append(process.pid)
-        self._by_fd[_death_fd(own)] = own
+        self._by_fd[own.death_fd] = own
         self._poller = self._make_poller()
         self._hears_of_deaths &= process.pidfd >= 0
 
@@ -154,7 +131,7 @@ class ProcessBackend:
         """Sends one request to every worker."""
         self._submit(self._workers, request)
 
-    def _submit(self, workers: list[_Worker], request: Request) -> None:
+    def _submit(self, workers: list[Link], request: Request) -> None:
         for own in workers:
             if own.is_dead:
                 raise WorkerDiedError(f"worker {own.index} (pid {own.process.pid}) has died", worker=own.index)
@@ -164,9 +141,7 @@ class ProcessBackend:
             first, last = request.rows or (0, 0)
             self._due += len(workers)
             for own in workers:
-                own.due += 1
-                own.submissions.push(STEP, first, last, request.block, request.sequence)
-                own.submitted.ring()
+                own.announce(STEP, first, last, request.block, request.sequence)
             return
         descriptors = []
         if isinstance(request, Attach) and request.segment is not None:
@@ -174,14 +149,21 @@ class ProcessBackend:
             request = replace(request, segment=None)
         payload = by_value.dumps(request)
         for own in workers:
-            self._announce(own, MESSAGE, 0, 0, 0, request.sequence)
-            self._send(own, payload, descriptors)
+            self._send(own, payload, request.sequence, descriptors)
 
-    def _announce(self, own: _Worker, operation: int, first: int, last: int, block: int, sequence: int) -> None:
-        own.due += 1
+    def _send(
+        self,
+        own: Link,
+        payload: bytes,
+        sequence: int,
+        descriptors: Sequence[int] = (),
+        deadline: float | None = None,
+    ) -> None:
+        """Announces a message and sends it."""
         self._due += 1
-        own.submissions.push(operation, first, last, block, sequence)
-        own.submitted.ring()
+        own.announce(MESSAGE, 0, 0, 0, sequence)
+        if not own.send(payload, descriptors, deadline):
+            self._mark_dead(own)
 
     def all_done(self, sequence: int) -> bool:
         """Watches for a plain completion by every worker; a third shorter than the general way over replies."""
@@ -271,7 +253,7 @@ class ProcessBackend:
         while self._announced < count and not self._unreported:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             # What an env has started may hold the socket whose end tells of a death where nothing else does.
-            look = left if self._hears_of_deaths else _LIVENESS if left is None else min(left, _LIVENESS)
+            look = left if self._hears_of_deaths else LIVENESS if left is None else min(left, LIVENESS)
             ready = self._poller.poll(None if look is None else look * 1000)
             if self._interruption is not None and not closing:
                 raise self._interruption
@@ -287,7 +269,7 @@ class ProcessBackend:
         # When all that is due has been announced there is nothing to compare.
         while not trust_all and self._announced < self._due and self._visible() > self._announced:
             # One is written but not rung for yet: not to be read before it is. A dead worker never will.
-            ready = self._poller.poll(_LIVENESS * 1000)
+            ready = self._poller.poll(LIVENESS * 1000)
             self._announced += self._completed.take()
             trust_all = self._note_deaths(ready)
         # A ring that comes late from a worker whose completion was trusted announces nothing new.
@@ -299,8 +281,10 @@ class ProcessBackend:
                 own.due -= 1
                 self._due -= 1
                 if status == WITH_MESSAGE:
-                    payload = self._receive(own)
-                    if payload is not None:
+                    payload = own.receive()
+                    if payload is None:
+                        self._mark_dead(own)
+                    else:
                         replies.append(loads_reply(payload, own.index, sequence, first_row))
                 else:
                     replies.append(Reply(own.index, sequence))
@@ -308,25 +292,6 @@ class ProcessBackend:
 
     def _visible(self) -> int:
         return sum(own.completions.unread() for own in self._workers)
-
-    def _receive(self, own: _Worker) -> bytes | None:
-        """Returns the message that a completion has announced, None if the worker dies over it."""
-        while True:
-            try:
-                return own.channel.receive(time.monotonic() + _LIVENESS)[0]
-            except ChannelClosedError:
-                self._mark_dead(own)
-                return None
-            except TimeoutError:
-                if own.process.has_ended():
-                    self._mark_dead(own)
-                    return None
-
-    def _send(self, own: _Worker, payload: bytes, descriptors: Sequence[int], deadline: float | None = None) -> None:
-        try:
-            own.channel.send(payload, descriptors, deadline)
-        except ChannelClosedError:
-            self._mark_dead(own)
 
     def _note_deaths(self, ready: list[tuple[int, int]]) -> bool:
         """Takes note of the workers whose death is among what the poller has found; returns whether any is."""
@@ -341,7 +306,7 @@ class ProcessBackend:
         poller.register(self._completed.fileno(), select.POLLIN)
         for fd, own in self._by_fd.items():
             if not own.is_dead:
-                poller.register(fd, select.POLLIN if own.process.pidfd >= 0 else 0)
+                poller.register(fd, own.death_events)
         return poller
 
     def _look_for_deaths(self) -> None:
@@ -349,7 +314,7 @@ class ProcessBackend:
             if own.due and own.process.has_ended():
                 self._mark_dead(own)
 
-    def _mark_dead(self, own: _Worker) -> None:
+    def _mark_dead(self, own: Link) -> None:
         if own.is_dead:
             return
         own.is_dead = True
@@ -357,7 +322,7 @@ class ProcessBackend:
         self._due -= own.due - own.completions.unread()
         own.due = own.completions.unread()
         with contextlib.suppress(KeyError):
-            self._poller.unregister(_death_fd(own))
+            self._poller.unregister(own.death_fd)
         code = own.process.exit_code(2.0)
         self._unreported.append(Death(own.index, own.process.pid, code, self.current_row(own.index)))
 
@@ -367,9 +332,8 @@ class ProcessBackend:
         for own in self._workers:
             if own.is_dead:
                 continue
-            self._announce(own, MESSAGE, 0, 0, 0, CLOSING)
             with contextlib.suppress(TimeoutError):
-                self._send(own, by_value.dumps(Close(CLOSING)), (), deadline)
+                self._send(own, by_value.dumps(Close(CLOSING)), CLOSING, deadline=deadline)
         while self._due and time.monotonic() < deadline:
             incoming = self._collect(len(self._workers), deadline, closing=True)
             last.replies += [reply for reply in incoming.replies if reply.sequence == CLOSING]
@@ -395,26 +359,8 @@ class ProcessBackend:
         for own in self._workers:
             if os.getpid() == self._owner:
                 own.process.exit_code(0.5)
-            own.channel.close()
-            own.process.close()
+            own.close()
         for bell in (*self._submitted, self._completed):
             bell.close()
         self._control.segment.close()
         _open_backends.discard(self)
-
-
-def _death_fd(own: _Worker) -> int:
-    """Returns the descriptor that tells of a worker's death.
-
-    Without a pidfd that is the socket, unless something the env has started holds its other end.
-    """
-    return own.process.pidfd if own.process.pidfd >= 0 else own.channel.fileno()
-
-
-def _output_descriptor(stream: Any, fd: int) -> int:
-    """Returns a copy of a standard output, or of nothing where the program has closed it."""
-    with contextlib.suppress(OSError):
-        # Where the program was started without it, another file may have got its number.
-        if stream is not None:
-            return os.dup(fd)
-    return os.open(os.devnull, os.O_WRONLY)

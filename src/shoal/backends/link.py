@@ -1,0 +1,73 @@
+"""The engine's side of one worker process: its rings, its bell, its socket, and what tells of its death."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Sequence
+
+from shoal.backends.worker_process import WorkerProcess
+from shoal.memory import Bell, ControlMemory, Ring
+from shoal.worker.channel import Channel, ChannelClosedError
+
+# Between looks at whether a worker that is expected to send something is still there.
+LIVENESS = 0.2  # seconds
+
+
+class Link:
+    """Reaches one worker process.
+
+    Attributes:
+        index: Number of the worker.
+        due: How many requests it has not answered.
+        is_dead: Whether it is known to have ended.
+        death_fd: A descriptor that tells of its end: its pidfd or, where there is none, the socket, unless
+            something that the env has started holds the socket's other end.
+        death_events: What to poll that descriptor for.
+    """
+
+    def __init__(
+        self, index: int, control: ControlMemory, submitted: Bell, process: WorkerProcess, channel: Channel
+    ) -> None:
+        """Owns process handle and channel."""
+        self.index = index
+        self.process = process
+        self.channel = channel
+        self.submitted = submitted
+        self.submissions: Ring = control.submissions(index)
+        self.completions: Ring = control.completions(index)
+        self.due = 0
+        self.is_dead = False
+        has_pidfd = process.pidfd >= 0
+        self.death_fd = process.pidfd if has_pidfd else channel.fileno()
+        self.death_events = select.POLLIN if has_pidfd else 0
+
+    def announce(self, operation: int, first: int, last: int, block: int, sequence: int) -> None:
+        """Writes one submission and rings for it."""
+        self.due += 1
+        self.submissions.push(operation, first, last, block, sequence)
+        self.submitted.ring()
+
+    def send(self, payload: bytes, descriptors: Sequence[int] = (), deadline: float | None = None) -> bool:
+        """Sends a message; returns False if the worker has died over it."""
+        try:
+            self.channel.send(payload, descriptors, deadline)
+        except ChannelClosedError:
+            return False
+        return True
+
+    def receive(self) -> bytes | None:
+        """Returns the message that a completion has announced, None if the worker has died over it."""
+        while True:
+            try:
+                return self.channel.receive(time.monotonic() + LIVENESS)[0]
+            except ChannelClosedError:
+                return None
+            except TimeoutError:
+                if self.process.has_ended():
+                    return None
+
+    def close(self) -> None:
+        """Closes this side's descriptors."""
+        self.channel.close()
+        self.process.close()
