@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from vectors import every_backend, vector
+from vectors import every_backend, readable, vector
 
 from shoal import MisfitError, ShoalError
 from shoal.testing import Counter, Echo
@@ -62,7 +62,7 @@ def test_wrong_number_of_actions_is_refused_with_both_counts(backend):
         np.array([False, True, True]),
         [np.int64(0), np.array(1), True],
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_whole_numbers_of_any_form_are_discrete_actions(actions):
     """Policies return lists, and arrays of many types; each env gets a scalar that its space contains."""
@@ -90,7 +90,7 @@ def test_whole_numbers_of_any_form_are_discrete_actions(actions):
         (np.array([0, 1, 2**63], np.uint64), "found uint64 9223372036854775808, which int64 cannot hold"),
         ([0, 1, 2**64], "no array of numbers|cannot hold|which is no array"),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_what_is_no_batch_of_whole_numbers_is_refused(actions, match):
     """A float may be a probability, an extra axis the output of another layer: better to say so than to guess."""
@@ -118,7 +118,7 @@ def test_numbers_out_of_range_reach_the_env_as_they_are(backend):
         (Box(0, 255, (2,), np.uint8), [256, 0], "int64 256, which uint8 cannot hold"),
         (Box(0, 255, (2,), np.uint8), [0.5, 0], "float64; convert it"),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_numbers_that_would_wrap_or_overflow_are_refused(space, action, found):
     """A silent 44 for a 300 is a bug that nobody finds."""

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import error as gymnasium_error
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.wrappers import TimeLimit
-from vectors import every_backend, vector, worker_processes
+from vectors import every_backend, readable, vector, worker_processes
 
 import shoal
 from shoal import AsyncVectorEnv
@@ -68,7 +68,7 @@ def test_env_instead_of_its_constructor_is_refused_with_the_fix():
         (None, "^env_fns must be a list of functions"),
         (8, "^env_fns must be a list of functions"),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_what_is_no_list_of_functions_is_refused(env_fns, match):
     """The index leads to the wrong entry of a long list."""
@@ -83,7 +83,7 @@ def test_any_iterable_of_functions_is_fine(backend):
 
 
 @every_backend
-@pytest.mark.parametrize("thing", [None, 5, Counter], ids=repr)
+@pytest.mark.parametrize("thing", [None, 5, Counter], ids=readable)
 def test_function_that_returns_no_env_is_named(backend, thing):
     """A forgotten `return` is found by the number of its env."""
     env_fns = [Counter, Counter, lambda: thing]
@@ -103,7 +103,7 @@ def test_env_object_that_is_shared_is_refused(backend, num_workers, wrap):
     refused(
         shoal.ArgumentError,
         ValueError,
-        "^env_fns 0 and 1 return the same env object, .*each must construct an env of its own",
+        r"^env_fns\[0\] and env_fns\[1\] return the same env object; each must construct an env of its own",
         lambda: AsyncVectorEnv([lambda: wrap(env)] * 3, backend=backend, num_workers=num_workers),
     )
 
@@ -246,7 +246,7 @@ def test_option_that_makes_no_sense_is_refused(options, error, match):
         ({"id": "CartPole-v1", "num_envs": 2, "env_kwargs": [{}]}, shoal.ArgumentError, "2"),
         ({"id": 5}, shoal.ArgumentTypeError, "5"),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_make_refuses_what_makes_no_batch(arguments, error, match):
     """The short way to a batch is the one that beginners take."""

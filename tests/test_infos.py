@@ -18,7 +18,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vectors import every_backend, vector
+from vectors import every_backend, readable, vector
 
 from shoal.testing import Counter, Scripted
 from shoal.testing.equality import assert_same
@@ -174,7 +174,7 @@ class Colour(enum.IntEnum):
         ([np.array([1, 2]), np.array([0.5, 1.5])], np.array([[1, 2], [0.5, 1.5]])),
         ([np.array(["a"]), np.array(["longer"])], np.array([["a"], ["longer"]])),
     ],
-    ids=repr,
+    ids=readable,
 )
 @pytest.mark.parametrize("cuts", [(), (1,)], ids=["one-worker", "two-workers"])
 def test_types_are_promoted_instead_of_cut(values, expected, cuts):

@@ -12,7 +12,7 @@ from gymnasium.error import CustomSpaceError
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import FrameStackObservation
-from vectors import every_backend, vector, worker_processes
+from vectors import every_backend, readable, vector, worker_processes
 
 from shoal import ArgumentTypeError, AsyncVectorEnv, MisfitError, ShoalError
 from shoal.testing import Counter, Echo, Pixels, ReusedBuffer, Scripted
@@ -108,7 +108,7 @@ def test_discrete_takes_every_kind_of_whole_number(backend):
     assert_same(observed(Discrete(5), [[guise] for guise in guises], backend), [np.full(4, 3)])
 
 
-@pytest.mark.parametrize("wrong", [np.array([3]), 3.0, "3", None], ids=repr)
+@pytest.mark.parametrize("wrong", [np.array([3]), 3.0, "3", None], ids=readable)
 def test_discrete_takes_nothing_but_whole_numbers(wrong):
     """An array of one number would give the batch an axis too many."""
     match = r"^env 1: observation: expected int64"
@@ -284,7 +284,7 @@ def test_rewards_are_not_rounded_or_cut(backend):
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
-@pytest.mark.parametrize("reward", [None, np.array([1.0, 2.0]), [1.0, 2.0], "1", {}, 1j], ids=repr)
+@pytest.mark.parametrize("reward", [None, np.array([1.0, 2.0]), [1.0, 2.0], "1", {}, 1j], ids=readable)
 def test_reward_that_is_no_number_is_refused(reward, num_workers):
     """A forgotten reward must not become NaN, nor an array of rewards its first one."""
     env_fns = [partial(Scripted, Box(0, 1, (1,)), np.zeros(1), [each]) for each in (1.0, reward, 1.0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,3 +31,8 @@ def worker_processes() -> set[int]:
     """Returns the ids of all living processes below this one, the launcher left out."""
     pids = {process.pid for process in psutil.Process().children(recursive=True)}
     return {pid for pid in pids - {launcher_pid()} if not process_gone(pid)}
+
+
+def readable(value):
+    """Returns a parameter's `repr` without addresses, which differ between the processes that run the tests."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -169,6 +169,14 @@ class Engine:
             observations, _ = self._memory.take_observations(block)
             return observations, self._infos(replies)
 
+    def reset(
+        self, seeds: Sequence[int | None], options: Sequence[Any], chosen: Sequence[bool] | np.ndarray | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the envs and waits for the results; see `reset_async`."""
+        with self._lock:
+            self.reset_async(seeds, options, chosen)
+            return self.reset_wait()
+
     def step_async(self, actions: Any) -> None:
         """Starts stepping every env.
 
@@ -213,6 +221,12 @@ class Engine:
         with self._lock:
             _, replies = self._finish("call", timeout)
             return tuple(value for reply in replies for value in reply.values)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Calls a method of every env, or reads an attribute, and returns every env's result, in order."""
+        with self._lock:
+            self.call_async(name, args, kwargs)
+            return self.call_wait()
 
     def set_attribute(self, name: str, values: Sequence[Any]) -> None:
         """Sets an attribute of every env, to one value each."""

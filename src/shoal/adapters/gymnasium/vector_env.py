@@ -198,8 +198,8 @@ class AsyncVectorEnv(VectorEnv):
         Returns:
             Observations, `[B, ...]` each leaf, and infos.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        self.observations, infos = self._engine.reset(*self._reset_arguments(seed, options))
+        return self.observations, infos
 
     def reset_async(
         self,
@@ -207,10 +207,7 @@ class AsyncVectorEnv(VectorEnv):
         options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
     ) -> None:
         """Starts a reset; see `reset`."""
-        self._engine.check_open()
-        seeds = seeds_for(seed, self.num_envs, self._seeding)
-        per_env, mask = split_options(options, self.num_envs)
-        self._engine.reset_async(seeds, per_env, mask)
+        self._engine.reset_async(*self._reset_arguments(seed, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Returns `(observations, infos)` of the reset that was started.
@@ -257,8 +254,7 @@ class AsyncVectorEnv(VectorEnv):
         Returns:
             One result for each env.
         """
-        self._engine.call_async(name, args, kwargs)
-        return self._engine.call_wait()
+        return self._engine.call(name, args, kwargs)
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Starts a call; see `call`."""
@@ -302,6 +298,12 @@ class AsyncVectorEnv(VectorEnv):
         engine = getattr(self, "_engine", None)
         if engine is not None:
             engine.close(timeout, ask=not terminate)
+
+    def _reset_arguments(self, seed: Any, options: Any) -> tuple[list[int | None], list[Any], np.ndarray | None]:
+        """Returns each env's seed and options, and which envs to reset."""
+        self._engine.check_open()
+        seeds = seeds_for(seed, self.num_envs, self._seeding)
+        return seeds, *split_options(options, self.num_envs)
 
     def __enter__(self) -> AsyncVectorEnv:
         """Returns itself."""
