@@ -41,9 +41,9 @@ def test_wrong_number_of_actions_is_refused_with_both_counts(backend):
     """Two actions for four envs leave two envs waiting for ever, or step them with old actions."""
     with vector(counters(4), backend, num_workers=2) as envs:
         envs.reset()
-        refuses(envs, np.zeros(2, int), "^action: expected 4, one for each env, found 2 ")
-        refuses(envs, np.zeros(5, int), "^action: expected 4, one for each env, found 5 ")
-        refuses(envs, [], "^action: expected 4, one for each env, found 0 ")
+        refuses(envs, np.zeros(2, int), "^action: expected 4, one for each env, found 2$")
+        refuses(envs, np.zeros(5, int), "^action: expected 4, one for each env, found 5$")
+        refuses(envs, [], "^action: expected 4, one for each env, found 0$")
         refuses(envs, 0, r"^action: expected one for each of 4 envs, shape \(4,\), found a single int64")
         refuses(envs, np.int64(3), r"^action: expected one for each of 4 envs")
 

@@ -318,12 +318,14 @@ class Engine:
         pending = self._pending
         if pending is None:
             return
-        if not pending.is_late:
+        if not (pending.is_late and kind == "reset"):
             method = kind if kind == "set_attr" else f"{kind}_async"
+            hint = f" Wait for it with `{pending.kind}_wait`, or give it up with `reset`." if pending.is_late else ""
             raise self._errors.pending(
-                f"Calling `{method}` while waiting for a pending call to `{pending.kind}` to complete.", pending.kind
+                f"Calling `{method}` while waiting for a pending call to `{pending.kind}` to complete.{hint}",
+                pending.kind,
             )
-        # Its deadline has passed and the caller has moved on, so its results are given up.
+        # Its deadline has passed and the caller asks for a new start, so its results are given up.
         self._exchange.abandon(pending)
         self._pending = None
         for worker in pending.awaiting:

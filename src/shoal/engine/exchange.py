@@ -188,7 +188,8 @@ class Exchange:
         late = [(worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)]
         return (
             f"The call to `{pending.kind}_wait` has timed out after {timeout} second(s). "
-            f"No answer from {describe_late(late)}."
+            f"No answer from {describe_late(late)}. Wait for it again with `{pending.kind}_wait`, or give it up with "
+            "`reset`; an env that never returns ends only with `close`."
         )
 
 

@@ -40,7 +40,8 @@ class Options:
         start_method: How worker processes start: `"forkserver"`, `"spawn"` or `"fork"`.
         autoreset: When an env whose episode ended is reset.
         copy: Whether results are the caller's to keep; False for one buffer that every call overwrites.
-        step_timeout: Seconds to wait for a reset, step or call; None to wait as long as the workers live.
+        step_timeout: Seconds to wait for a reset, step or call; None to wait as long as the workers live. The
+            serial backend cannot interrupt an env and does not heed it.
         start_timeout: Seconds that building all envs may take.
         close_timeout: Seconds that envs may take to close before their workers are killed.
         start_serially: Whether to start one worker after the other.

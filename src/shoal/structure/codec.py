@@ -120,7 +120,5 @@ def _batch_problem(batch: np.ndarray, view: np.ndarray) -> str:
     if batch.ndim == 0:
         return f"expected one for each of {len(view)} envs, shape {view.shape}, found a single {batch.dtype}"
     if len(batch) != len(view):
-        return (
-            f"expected {len(view)}, one for each env, found {len(batch)} (shape {batch.shape}, expected {view.shape})"
-        )
+        return f"expected {len(view)}, one for each env, found {len(batch)}"
     return f"expected {view.dtype} of shape {view.shape}, found {batch.dtype} of shape {batch.shape}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import difflib
+import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +17,10 @@ from gymnasium.envs.registration import EnvSpec
 from shoal.adapters.gymnasium.vector_env import AsyncVectorEnv
 from shoal.errors import ArgumentError, ArgumentTypeError
 
+_OF_MAKE_VEC = {
+    "vectorization_mode": "use backend='process', 'thread' or 'serial' here",
+    "vector_kwargs": "give those arguments directly here",
+}
 _OPTIONS = frozenset(inspect.signature(AsyncVectorEnv.__init__).parameters) - {"self", "env_fns"}
 
 
@@ -43,12 +49,13 @@ def make(
         raise ArgumentTypeError(f"num_envs must be a whole number, found {num_envs!r}")
     if num_envs < 1:
         raise ArgumentError(f"num_envs must be at least 1, found {num_envs}")
+    _check_names(kwargs)
     options = {name: value for name, value in kwargs.items() if name in _OPTIONS}
     common = {name: value for name, value in kwargs.items() if name not in _OPTIONS}
     per_env = [{**common, **own} for own in _per_env(env_kwargs, num_envs)]
     if isinstance(id, (str, EnvSpec)):
         # Looked up here, so that a wrong id is an error before anything starts, and sent as it is.
-        spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
+        spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _find_spec(id))
         construct: Callable[..., Env[Any, Any]] = partial(gymnasium.make, spec)
     elif callable(id):
         spec, construct = None, id
@@ -56,8 +63,9 @@ def make(
         raise ArgumentTypeError(f"id must be an env id, a spec or a function that constructs an env, found {id!r}")
     envs = AsyncVectorEnv([partial(_construct, construct, own, tuple(wrappers)) for own in per_env], **options)
     if spec is not None:
-        spec.kwargs = {**spec.kwargs, **per_env[0], "num_envs": num_envs}
-        envs.spec = spec
+        # A copy: the functions that construct envs go on using theirs.
+        envs.spec = copy.deepcopy(spec)
+        envs.spec.kwargs = {**spec.kwargs, **per_env[0], "num_envs": num_envs}
     return envs
 
 
@@ -70,6 +78,26 @@ def _construct(
     for wrapper in wrappers:
         env = wrapper(env)
     return env
+
+
+def _find_spec(id: str) -> EnvSpec:
+    """Returns the registered spec, after importing the module that an id like `"module:Env-v0"` names."""
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gymnasium.spec(name)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raises for arguments that would go to the env, but are meant for the batch."""
+    for name in names:
+        if name in _OF_MAKE_VEC:
+            raise ArgumentTypeError(f"{name}= belongs to gymnasium.make_vec; {_OF_MAKE_VEC[name]}")
+        close = difflib.get_close_matches(name, _OPTIONS, 1, cutoff=0.85)
+        if close and name not in _OPTIONS:
+            raise ArgumentTypeError(
+                f"{name}= is unknown; did you mean {close[0]}=? An env's argument of that name goes into env_kwargs="
+            )
 
 
 def _per_env(env_kwargs: Any, num_envs: int) -> list[dict[str, Any]]:

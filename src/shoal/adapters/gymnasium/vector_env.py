@@ -85,7 +85,8 @@ class AsyncVectorEnv(VectorEnv):
             num_workers: How many workers share the envs; None for one a CPU, at most one an env.
             backend: `"process"`, `"thread"` or `"serial"`; all give the same results.
             start_method: `"forkserver"` (default), `"spawn"` or `"fork"`.
-            step_timeout: Seconds to wait for a reset, step or call; None to wait while the workers live.
+            step_timeout: Seconds to wait for a reset, step or call; None to wait while the workers live. The
+                serial backend cannot interrupt an env and does not heed it.
             start_timeout: Seconds that constructing all envs may take, None for no limit.
             close_timeout: Seconds that envs may take to close before their workers are killed.
             start_serially: Whether to start one worker after the other.
