@@ -259,7 +259,7 @@ def test_read_scalars_are_numpy_scalars_of_the_dtype():
 @pytest.mark.parametrize(
     "batch, problem",
     [
-        (np.zeros((2, 2), np.float32), r"expected 3, one for each env, found 2 \(shape \(2, 2\), expected \(3, 2\)\)"),
+        (np.zeros((2, 2), np.float32), "expected 3, one for each env, found 2$"),
         (np.zeros((5, 2), np.float32), "expected 3, one for each env, found 5"),
         ([], "expected 3, one for each env, found 0"),
         (0.5, "expected one for each of 3 envs"),

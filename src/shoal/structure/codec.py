@@ -77,7 +77,7 @@ class ArrayCodec:
                 pass
             rows[row][...] = fit(value, shape, dtype, where)
 
-        if len(shape) != 1:
+        if len(shape) != 1 or not _is_plain_buffer(view):
             return write
         buffers = [row.data for row in rows]
 
@@ -114,6 +114,15 @@ class ArrayCodec:
     def __repr__(self) -> str:
         """Returns what was given."""
         return f"ArrayCodec({self.shape}, {self.dtype})"
+
+
+def _is_plain_buffer(view: np.ndarray) -> bool:
+    """Tells whether Python's buffers know the element type; they do not know foreign byte orders, for one."""
+    try:
+        view.reshape(-1).data[:0] = view.reshape(-1)[:0].data
+    except (NotImplementedError, ValueError, TypeError, BufferError):
+        return False
+    return True
 
 
 def _batch_problem(batch: np.ndarray, view: np.ndarray) -> str:
