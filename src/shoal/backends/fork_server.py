@@ -28,7 +28,9 @@ class ForkServer:
 
     def __init__(self, preload: Sequence[str]) -> None:
         """Starts it; it goes on importing while the caller goes on."""
-        self._lock = threading.Lock()
+        # Reentrant: a batch may be collected as garbage, and so closed, in the middle of another's start.
+        self._lock = threading.RLock()
+        self._is_talking = False
         self._ended: dict[int, int] = {}
         # How many workers were asked for: the number of the last request.
         self._asked = 0
@@ -78,6 +80,7 @@ class ForkServer:
         limit = limit if deadline is None else min(limit, deadline)
         with self._lock:
             self._asked += 1
+            self._is_talking = True
             try:
                 self._channel.send(pickle.dumps((self._asked, method, order)), descriptors, limit)
                 while True:
@@ -99,6 +102,8 @@ class ForkServer:
                         "start_timeout=, or start the process that starts workers beforehand with shoal.preload()."
                     ) from None
                 raise StartError("the process that starts workers does not answer") from None
+            finally:
+                self._is_talking = False
 
     def has_ended(self, pid: int) -> bool:
         """Tells whether a worker is known to have ended."""
@@ -128,10 +133,17 @@ class ForkServer:
         self._process.returncode = 0
 
     def _drain(self, timeout: float, pid: int) -> None:
+        if self._is_talking:
+            # The same thread, further up, has the channel in use.
+            return
         limit = time.monotonic() + timeout
-        with contextlib.suppress(TimeoutError, ChannelClosedError):
-            while pid not in self._ended:
-                self._receive(limit)
+        self._is_talking = True
+        try:
+            with contextlib.suppress(TimeoutError, ChannelClosedError):
+                while pid not in self._ended:
+                    self._receive(limit)
+        finally:
+            self._is_talking = False
 
     def _receive(self, deadline: float, number: int = 0) -> WorkerProcess | str | None:
         """Takes in one message; returns the worker or the reason for none if it answers the request of that number."""

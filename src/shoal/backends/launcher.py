@@ -7,6 +7,7 @@ ends with the last one, unless `preload` asked to keep it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import os
 import sys
@@ -125,8 +126,9 @@ def fork(order: entry.Order, descriptors: Sequence[int], channels: Sequence[Chan
     parent = os.getpid()
     for stream in (sys.stdout, sys.stderr):
         # None in a program that was started without.
-        if stream is not None:
-            stream.flush()
+        with contextlib.suppress(ValueError, OSError):
+            if stream is not None:
+                stream.flush()
     with warnings.catch_warnings():
         # Python's own word on the same matter.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -56,8 +56,12 @@ class Link:
             return False
         return True
 
-    def receive(self) -> bytes | None:
-        """Returns the message that a completion has announced, None if the worker has died over it."""
+    def receive(self, deadline: float | None) -> bytes | None:
+        """Returns the message that a completion has announced, None if the worker has died over it.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+        """
         while True:
             try:
                 return self.channel.receive(time.monotonic() + LIVENESS)[0]
@@ -66,6 +70,8 @@ class Link:
             except TimeoutError:
                 if self.process.has_ended():
                     return None
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
 
     def close(self) -> None:
         """Closes this side's descriptors."""

@@ -16,9 +16,12 @@ from typing import Any
 from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.backends.entry import Order, output_descriptor
+from shoal.backends.fork_server import ForkServer
 from shoal.backends.link import LIVENESS, Link
+from shoal.backends.wiring import Wiring
+from shoal.backends.worker_process import end_all
 from shoal.errors import ClosedError, ShoalError, StartError, StateError, WorkerDiedError
-from shoal.memory import ControlMemory, Patience, make_bell, watch
+from shoal.memory import Patience, watch
 from shoal.memory.ring import CAPACITY
 from shoal.worker import Attach, Close, Reply, Request, Step, by_value
 from shoal.worker.channel import channel_pair
@@ -46,18 +49,21 @@ class ProcessBackend:
         self.pids: list[int] = []
         self._start = start
         self._owner = os.getpid()
+        longest_ns = Patience.LONGEST_NS if start.longest_watch_ns is None else start.longest_watch_ns
         can_watch = start.num_workers <= _WATCHERS_PER_CPU * available_cpus()
-        self._worker_watch_ns = Patience.LONGEST_NS if can_watch else 0
-        self._patience = Patience()
-        if start.longest_watch_ns is not None:
-            self._worker_watch_ns = start.longest_watch_ns
-            self._patience = Patience(start.longest_watch_ns)
-        self._server = (
-            None if start.start_method == "fork" else launcher.acquire([*launcher.DEFAULT_PRELOAD, *start.preload])
-        )
-        self._control = ControlMemory.create(start.num_workers)
-        self._submitted = [make_bell() for _ in range(start.num_workers)]
-        self._completed = make_bell()
+        self._worker_watch_ns, self._patience = longest_ns if can_watch else 0, Patience(longest_ns)
+        self._server: ForkServer | None = None
+        try:
+            self._wiring = Wiring(start.num_workers)
+        except OSError as error:
+            raise StartError(f"{start.num_workers} workers cannot be started: {error}") from error
+        self._control, self._completed = self._wiring.control, self._wiring.completed
+        try:
+            if start.start_method != "fork":
+                self._server = launcher.acquire([*launcher.DEFAULT_PRELOAD, *start.preload])
+        except BaseException:
+            self._wiring.close()
+            raise
         # Completions announced by the bell and not yet read.
         self._announced = 0
         self._wait_began = 0
@@ -79,7 +85,7 @@ class ProcessBackend:
         Raises:
             StartError: The system refuses.
         """
-        submitted = self._submitted[worker].descriptors()
+        submitted = self._wiring.submitted[worker].descriptors()
         order = Order.here(
             worker=worker,
             num_workers=self._start.num_workers,
@@ -112,7 +118,7 @@ class ProcessBackend:
             theirs.close()
             for fd in streams:
                 os.close(fd)
-        own = Link(worker, self._control, self._submitted[worker], process, channel)
+        own = Link(worker, self._control, self._wiring.submitted[worker], process, channel)
         self._workers.append(own)
         self.pids.append(process.pid)
         self._by_fd[own.death_fd] = own
@@ -129,7 +135,11 @@ class ProcessBackend:
 
     def broadcast(self, request: Request) -> None:
         """Sends one request to every worker."""
-        self._submit(self._workers, request)
+        try:
+            self._submit(self._workers, request)
+        except BaseException:
+            self._recount()
+            raise
 
     def _submit(self, workers: list[Link], request: Request) -> None:
         for own in workers:
@@ -167,6 +177,13 @@ class ProcessBackend:
 
     def all_done(self, sequence: int) -> bool:
         """Watches for a plain completion by every worker; a third shorter than the general way over replies."""
+        try:
+            return self._all_done(sequence)
+        except BaseException:
+            self._recount()
+            raise
+
+    def _all_done(self, sequence: int) -> bool:
         self._wait_began = time.monotonic_ns()
         budget = self._patience.budget_ns()
         if not budget or not self._watch(self._wait_began + budget):
@@ -188,7 +205,25 @@ class ProcessBackend:
 
     def collect(self, count: int, deadline: float | None) -> Incoming:
         """Waits until `count` replies are there, a worker dies, or the deadline has passed."""
-        return self._collect(count, deadline)
+        try:
+            return self._collect(count, deadline)
+        except BaseException:
+            self._recount()
+            raise
+
+    def _recount(self) -> None:
+        """Finds out from the rings where things stand, after Ctrl-C or the like came between two counts."""
+        for own in self._workers:
+            if own.is_dead:
+                own.due = own.completions.unread()
+            else:
+                # A submission that was not announced counts for nothing; one that was may lack its ring.
+                own.submissions.resume()
+                own.due = own.submissions.position - own.completions.position
+                own.submitted.ring()
+        self._due = sum(own.due for own in self._workers)
+        self._announced = self._visible()
+        self._wait_began = 0
 
     def _collect(self, count: int, deadline: float | None, *, closing: bool = False) -> Incoming:
         count = min(count, self._due)
@@ -199,7 +234,7 @@ class ProcessBackend:
             # The wait that `all_done` began ends here.
             self._patience.learn(time.monotonic_ns() - self._wait_began)
             self._wait_began = 0
-        replies = self._read(trust_all=bool(self._unreported))
+        replies = self._read(trust_all=bool(self._unreported), deadline=deadline)
         deaths, self._unreported = self._unreported, []
         return Incoming(replies, deaths)
 
@@ -231,9 +266,9 @@ class ProcessBackend:
         try:
             if ask:
                 last = self._ask_to_close(time.monotonic() + timeout)
-            self._end(signal.SIGTERM, _TERM_GRACE)
+            end_all([own.process for own in self._workers], signal.SIGTERM, _TERM_GRACE)
         finally:
-            self._end(signal.SIGKILL, _TERM_GRACE)
+            end_all([own.process for own in self._workers], signal.SIGKILL, _TERM_GRACE)
             self._drop()
             if self._server is not None:
                 launcher.release(self._server)
@@ -264,28 +299,36 @@ class ProcessBackend:
                     return
                 self._look_for_deaths()
 
-    def _read(self, *, trust_all: bool) -> list[Reply]:
+    def _read(self, *, trust_all: bool, deadline: float | None) -> list[Reply]:
         """Reads the completions that the bell has announced; all that are written if one of the writers is dead."""
         # When all that is due has been announced there is nothing to compare.
         while not trust_all and self._announced < self._due and self._visible() > self._announced:
             # One is written but not rung for yet: not to be read before it is. A dead worker never will.
+            if deadline is not None and time.monotonic() >= deadline:
+                return []
             ready = self._poller.poll(LIVENESS * 1000)
             self._announced += self._completed.take()
             trust_all = self._note_deaths(ready)
         # A ring that comes late from a worker whose completion was trusted announces nothing new.
         self._announced = 0
-        replies = []
+        replies: list[Reply] = []
         for own in self._workers:
             for _ in range(own.completions.unread()):
+                payload = None
+                if own.completions.peek()[0] == WITH_MESSAGE:
+                    try:
+                        payload = own.receive(deadline)
+                    except TimeoutError:
+                        # It is still being sent; what has come is kept, and the completion stays to be read.
+                        self._announced = self._visible()
+                        return replies
                 status, first_row, _last, _block, sequence = own.completions.pop()
                 own.due -= 1
                 self._due -= 1
-                if status == WITH_MESSAGE:
-                    payload = own.receive()
-                    if payload is None:
-                        self._mark_dead(own)
-                    else:
-                        replies.append(loads_reply(payload, own.index, sequence, first_row))
+                if payload is not None:
+                    replies.append(loads_reply(payload, own.index, sequence, first_row))
+                elif status == WITH_MESSAGE:
+                    self._mark_dead(own)
                 else:
                     replies.append(Reply(own.index, sequence))
         return replies
@@ -345,22 +388,11 @@ class ProcessBackend:
             time.sleep(0.001)
         return last
 
-    def _end(self, number: int, grace: float) -> None:
-        """Signals every worker that is left, and waits for it to go."""
-        left = [own for own in self._workers if not own.process.has_ended()]
-        for own in left:
-            own.process.signal(number)
-        deadline = time.monotonic() + grace
-        while any(not own.process.has_ended() for own in left) and time.monotonic() < deadline:
-            time.sleep(0.001)
-
     def _drop(self) -> None:
         """Closes every descriptor of this process."""
         for own in self._workers:
             if os.getpid() == self._owner:
                 own.process.exit_code(0.5)
             own.close()
-        for bell in (*self._submitted, self._completed):
-            bell.close()
-        self._control.segment.close()
+        self._wiring.close()
         _open_backends.discard(self)

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from shoal.backends.server import has_ended, kill_group
@@ -90,3 +91,19 @@ class WorkerProcess:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
+
+
+def end_all(processes: Sequence[WorkerProcess], number: int, grace: float) -> None:
+    """Signals every process that is left, and waits a while for it to go.
+
+    Args:
+        processes: Some may have ended.
+        number: The signal.
+        grace: Seconds.
+    """
+    left = [process for process in processes if not process.has_ended()]
+    for process in left:
+        process.signal(number)
+    deadline = time.monotonic() + grace
+    while any(not process.has_ended() for process in left) and time.monotonic() < deadline:
+        time.sleep(0.001)

@@ -207,8 +207,14 @@ class Engine:
     def step(self, actions: Any) -> StepBatch:
         """Steps every env and waits for the results."""
         with self._lock:
-            self._start_step(actions)
-            return self._end_step(None)
+            try:
+                self._start_step(actions)
+                return self._end_step(None)
+            except (KeyboardInterrupt, SystemExit):
+                # Wherever it came, the caller will not wait for this step.
+                if self._pending is not None:
+                    self._pending.is_late = True
+                raise
 
     def call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Starts calling a method of every env, or reading an attribute."""
@@ -287,23 +293,19 @@ class Engine:
             raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
         block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
-        self._pending = self._exchange.broadcast("step", Step(0, block.index), block)
+        try:
+            self._pending = self._exchange.broadcast("step", Step(0, block.index), block)
+        except BaseException:
+            self._pending, self._exchange.interrupted = self._exchange.interrupted, None
+            raise
 
     def _end_step(self, timeout: float | None) -> StepBatch:
         pending = self._pending
-        if pending is not None and pending.kind == "step" and self._is_done(pending):
+        if pending is not None and pending.kind == "step" and self._exchange.all_done(pending):
             self._pending = None
             return self._results(pending.block, {})
         block, replies = self._finish("step", timeout)
         return self._results(block, self._infos(replies))
-
-    def _is_done(self, pending: Pending) -> bool:
-        """Tells whether the usual outcome has come: all workers have stepped and have nothing to say."""
-        try:
-            return self._exchange.all_done(pending)
-        except BaseException:
-            pending.is_late = True
-            raise
 
     def _results(self, block: Block | None, infos: dict[str, Any]) -> StepBatch:
         assert block is not None

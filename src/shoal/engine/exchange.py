@@ -42,11 +42,13 @@ class Exchange:
 
     Attributes:
         dead: Workers that have died, with the error that says how.
+        interrupted: A request that was being sent when Ctrl-C or the like came.
     """
 
     def __init__(self, backend: Backend, rows: Sequence[tuple[int, int]]) -> None:
         """Takes each worker's rows, last exclusive."""
         self.dead: dict[int, WorkerDiedError] = {}
+        self.interrupted: Pending | None = None
         self._backend = backend
         self._rows = rows
         self._everyone = range(len(rows))
@@ -87,13 +89,26 @@ class Exchange:
         if block is not None:
             # Not free until `wait` or `abandon` has seen to it.
             block.writers = len(self._rows)
-        self._backend.broadcast(request)
+        try:
+            self._backend.broadcast(request)
+        except Exception:
+            # It could not be sent at all.
+            if block is not None:
+                block.writers = 0
+            raise
+        except BaseException:
+            # Interrupted, when some workers may have it: it is as if it had timed out.
+            pending.is_late = True
+            self.interrupted = pending
+            raise
         return pending
 
     def all_done(self, pending: Pending) -> bool:
         """Waits a moment for all workers to have done what they were asked without a word; returns whether so."""
         if len(pending.awaiting) < len(self._everyone) or not self._backend.all_done(pending.sequence):
             return False
+        for worker in pending.awaiting if self._stragglers else ():
+            self._settle_before(pending.sequence, worker)
         pending.awaiting.clear()
         if pending.block is not None:
             pending.block.writers = 0
@@ -112,6 +127,8 @@ class Exchange:
         while awaiting:
             incoming = self._backend.collect(1 if stop_at_failure else len(awaiting), deadline)
             for reply in incoming.replies:
+                if self._stragglers:
+                    self._settle_before(reply.sequence, reply.worker)
                 if reply.sequence == pending.sequence:
                     awaiting.discard(reply.worker)
                     replies.append(reply)
@@ -166,6 +183,12 @@ class Exchange:
         pending = self._stragglers.get(reply.sequence)
         if pending is not None:
             self._release(pending, reply.worker)
+
+    def _settle_before(self, sequence: int, worker: int) -> None:
+        """Takes note that a worker, which answers in order, has done with all that it was asked earlier."""
+        for straggler in list(self._stragglers.values()):
+            if straggler.sequence < sequence:
+                self._release(straggler, worker)
 
     def _release(self, straggler: Pending, worker: int) -> None:
         """Takes note that a worker has done with a request that nobody waits for."""

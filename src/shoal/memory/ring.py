@@ -48,6 +48,10 @@ class Ring:
         self.position = position + 1
         words[self.counter] = position + 1
 
+    def resume(self) -> None:
+        """Goes on writing behind the last entry that was announced, after `push` has been interrupted."""
+        self.position = self.words[self.counter]
+
     def pop(self) -> Entry:
         """Reads the next entry; the caller knows that there is one and has taken the bell."""
         words, position = self.words, self.position

@@ -6,6 +6,7 @@ or not be rebuilt from its pickle, becomes an `EnvError` that says its type and 
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
 from collections.abc import Sequence
@@ -68,11 +69,17 @@ def raise_failures(failures: Sequence[Failure]) -> None:
     # Many envs mostly fail in one way, and one traceback says it.
     different = {failure.title: failure for failure in (*others[::-1], first)}.values()
     shown = sorted(different, key=lambda failure: failure.row)[:_MOST_TRACEBACKS]
-    error.__cause__ = RemoteTraceback(*(f"{failure.summary}\n\n{failure.text}" for failure in shown))
-    raise error
+    cause = RemoteTraceback(*(f"{failure.summary}\n\n{failure.text}" for failure in shown))
+    raise error from cause
 
 
 def _add_note(error: BaseException, note: str) -> None:
+    with contextlib.suppress(Exception):
+        # An exception may refuse attributes.
+        _attach_note(error, note)
+
+
+def _attach_note(error: BaseException, note: str) -> None:
     # Python 3.10 shows no notes, but whoever looks for them finds them in the same place.
     if hasattr(error, "add_note"):
         error.add_note(note)
@@ -87,7 +94,8 @@ def _portable(error: BaseException) -> bytes:
         rebuilt = pickle.loads(payload)
         if type(rebuilt) is type(error) and str(rebuilt) == str(error):
             return payload
-    except Exception:
+    except BaseException:
+        # Its own methods may do anything.
         pass
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     return pickle.dumps(EnvError(f"{name}: {_text(error)} (an exception of this type cannot be pickled and rebuilt)"))
@@ -96,14 +104,14 @@ def _portable(error: BaseException) -> bytes:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:
+    except BaseException as broken:
         return f"<its message cannot be read: {type(broken).__name__}>"
 
 
 def _rebuild(row: int, doing: str, payload: bytes, text: str, title: str) -> Failure:
     try:
         error = pickle.loads(payload)
-    except Exception as broken:
+    except BaseException as broken:
         # Its class exists beside the env, but not here.
         error = EnvError(f"{title} (it cannot be rebuilt here: {type(broken).__name__}: {broken})")
     return Failure(row, doing, error, text, title)

@@ -94,6 +94,16 @@ class EnvHost:
 
     def handle(self, request: Request) -> Reply:
         """Returns the reply; an exception of an env is part of it and never raised."""
+        try:
+            return self._answer(request)
+        except Terminated:
+            raise
+        except BaseException as error:
+            # Past what is asked of each env apart: an info that nobody can handle, or a fault of ours.
+            doing = type(request).__name__.lower()
+            return Reply(self.worker, request.sequence, failures=[Failure.of(self.first_row, doing, error)])
+
+    def _answer(self, request: Request) -> Reply:
         match request:
             case Step():
                 return self._step(request)
@@ -152,7 +162,8 @@ class EnvHost:
                 write(row - 1, observation)
                 slot.last_observation = observation
                 if info:
-                    infos.append((row - 1, info))
+                    # A copy: envs may share one dictionary, and each fills it in its turn.
+                    infos.append((row - 1, dict(info)))
             except Terminated:
                 raise
             except BaseException as error:
@@ -164,7 +175,7 @@ class EnvHost:
         marks[mark] = 0
         try:
             record.write_scalars(first, last, rewards, terminations, truncations)
-        except (TypeError, ValueError, DeprecationWarning):
+        except Exception:
             self._write_scalars_apart(slots, record, rewards, terminations, truncations, failures)
         return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
 
@@ -186,7 +197,7 @@ class EnvHost:
                     [bool(_scalar(truncated, _FLAG, "truncated"))],
                 )
                 record.write_scalars(slot.row, slot.row + 1, *values)
-            except (TypeError, ValueError) as error:
+            except Exception as error:
                 self._fail(slot, "step", error, failures)
 
     def _reset(self, request: Reset) -> Reply:
@@ -204,7 +215,7 @@ class EnvHost:
                     record.write_observation(row, observation)
                     slot.last_observation = observation
                     if info:
-                        infos.append((row, info))
+                        infos.append((row, dict(info)))
                 elif slot.last_observation is None:
                     raise StateError(f"env {row} has no observation to keep: it was never reset; reset it, too")
                 else:

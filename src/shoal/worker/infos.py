@@ -63,7 +63,7 @@ def _copied(value: Any) -> Any:
 def gather(infos: Sequence[tuple[int, dict[str, Any]]]) -> Columns:
     """Returns the columns of some envs' infos, given as `(row, info)` in the order of rows."""
     first = infos[0][1] if infos else {}
-    if all([len(info) == len(first) for _, info in infos]):
+    if all([type(info) is dict and len(info) == len(first) for _, info in infos]):
         # Mostly all envs say the same things, and then there is no need to ask which says what.
         rows = _compact([row for row, _ in infos])
         try:

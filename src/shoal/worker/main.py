@@ -74,7 +74,7 @@ def run(connection: Connection) -> int:
             _end_on_sigterm()
             _seed_global_generators(connection.entropy)
             _serve(connection, host)
-        except ParentGoneError:
+        except (ParentGoneError, ChannelClosedError):
             # Whoever ends orphans sends SIGTERM too; it must not cut short the envs' own closing.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             return ORPHANED
@@ -97,7 +97,8 @@ def _serve(connection: Connection, host: EnvHost) -> None:
     waiting = _Waiting(connection, submissions.words, submissions.counter)
     is_open = True
     while is_open:
-        for _ in range(waiting.wait(submissions.position + 1)):
+        # As many as the bell has announced; a ring too many, after an interrupted call, announces nothing.
+        for _ in range(min(waiting.wait(submissions.position + 1), submissions.unread())):
             operation, first_row, last_row, block, sequence = submissions.pop()
             if operation == STEP:
                 rows = (first_row, last_row) if last_row else None

@@ -70,7 +70,11 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
                 error = TypeError(f"a result cannot be sent to another process: {path} cannot be pickled")
                 failures.append(Failure(row, "sending a result", error, ""))
         degraded = replace(reply, values=(), infos=_readable(reply.infos or {}), failures=failures)
-        return by_value.dumps_back(degraded)
+        try:
+            return by_value.dumps_back(degraded)
+        except Exception as error:
+            failures.append(Failure(first_row, "sending a result", TypeError(f"it cannot be pickled: {error}"), ""))
+            return by_value.dumps_back(replace(degraded, infos=None, failures=failures))
 
 
 def loads_reply(payload: bytes, worker: int, sequence: int, first_row: int) -> Reply:

@@ -72,3 +72,5 @@ class Record:
         """Takes back the marks of rows that have no final observation in this batch."""
         if self._has_final is not None:
             self._has_final[first:last] = False
+            start = self._first_row
+            self._ended[first - start : last - start] = [False] * (last - first)
