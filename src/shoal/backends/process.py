@@ -213,6 +213,8 @@ class ProcessBackend:
 
     def _recount(self) -> None:
         """Finds out from the rings where things stand, after Ctrl-C or the like came between two counts."""
+        if not self._is_open:
+            return
         for own in self._workers:
             if own.is_dead:
                 own.due = own.completions.unread()
