@@ -176,7 +176,7 @@ class ProcessBackend:
             self._mark_dead(own)
 
     def all_done(self, sequence: int) -> bool:
-        """Watches for a plain completion by every worker; a third shorter than the general way over replies."""
+        """Watches for a plain completion by every worker; shorter than the general way over replies."""
         try:
             return self._all_done(sequence)
         except BaseException:
