@@ -19,7 +19,7 @@ from shoal.engine.shutdown import close_backend, end_batch, take_lock
 from shoal.engine.start import build
 from shoal.errors import ArgumentError, StateError, WorkerDiedError
 from shoal.memory import Block, Segment
-from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Reset, SetAttribute, Step
+from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Request, Reset, SetAttribute, Step
 from shoal.worker.failures import raise_failures
 from shoal.worker.infos import merge
 
@@ -158,7 +158,7 @@ class Engine:
             block = self._memory.acquire() or self._wait_for_block()
 
             request = Reset(0, block.index, seeds, options, flags)
-            self._pending = self._exchange.broadcast("reset", request, block)
+            self._send("reset", request, block)
             for row in [row for row in self._unready if flags[row]]:
                 del self._unready[row]
 
@@ -220,7 +220,7 @@ class Engine:
         """Starts calling a method of every env, or reading an attribute."""
         with self._lock:
             self._require_idle("call")
-            self._pending = self._exchange.broadcast("call", Call(0, name, args, kwargs))
+            self._send("call", Call(0, name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Returns every env's result, in order."""
@@ -293,8 +293,12 @@ class Engine:
             raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
         block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
+        self._send("step", Step(0, block.index), block)
+
+    def _send(self, kind: str, request: Request, block: Block | None = None) -> None:
+        """Sends a request to all workers; one that Ctrl-C cut short stays pending until a reset gives it up."""
         try:
-            self._pending = self._exchange.broadcast("step", Step(0, block.index), block)
+            self._pending = self._exchange.broadcast(kind, request, block)
         except BaseException:
             self._pending, self._exchange.interrupted = self._exchange.interrupted, None
             raise
