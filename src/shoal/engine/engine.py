@@ -7,7 +7,9 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,36 +17,18 @@ from shoal.backends import WorkerStart, make_backend
 from shoal.engine.exchange import Exchange, Pending
 from shoal.engine.memory import BatchMemory
 from shoal.engine.options import Options, StateErrors, split
+from shoal.engine.promise import Promise
+from shoal.engine.readiness import Readiness
 from shoal.engine.shutdown import close_backend, end_batch, take_lock
 from shoal.engine.start import build
+from shoal.engine.step_batch import StepBatch
 from shoal.errors import ArgumentError, StateError, WorkerDiedError
 from shoal.memory import Block, Segment
-from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Request, Reset, SetAttribute, Step
+from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Request, Reset, Step
 from shoal.worker.failures import raise_failures
 from shoal.worker.infos import merge
 
 Resolve = Callable[[list[Any]], Description]
-
-
-class StepBatch(NamedTuple):
-    """The results of one step.
-
-    Attributes:
-        observations: Batch of observations, `[B, ...]` each leaf.
-        rewards: `[B]`, float64.
-        terminations: `[B]`, bool.
-        truncations: `[B]`, bool.
-        infos: Columns and masks by key, see `shoal.worker.infos`.
-        final_observations: With same-step autoreset the last observation of each env whose episode
-            ended, by row.
-    """
-
-    observations: Any
-    rewards: np.ndarray
-    terminations: np.ndarray
-    truncations: np.ndarray
-    infos: dict[str, Any]
-    final_observations: dict[int, Any]
 
 
 class Engine:
@@ -94,8 +78,7 @@ class Engine:
         self._lock = threading.RLock()
         self._is_closed = False
         self._pending: Pending | None = None
-        # Why an env must be reset before it is stepped, by row.
-        self._unready = dict.fromkeys(range(self.num_envs), "it has not been reset yet")
+        self._readiness = Readiness(self.num_envs)
         start = WorkerStart(
             num_workers=self.num_workers,
             start_method=options.start_method,
@@ -108,6 +91,11 @@ class Engine:
         self._segments = segments
         try:
             self._exchange = Exchange(backend, self._rows)
+            self._submit = (
+                partial(self._exchange.one_by_one, timeout=options.step_timeout)
+                if options.blocking
+                else self._exchange.broadcast
+            )
             facts = build(backend, self._exchange, list(env_fns), self._rows, driver_factory, setups, options)
             self._description = resolve(facts)
             self._memory = BatchMemory(self._description, self.num_envs, options)
@@ -150,17 +138,10 @@ class Engine:
         with self._lock:
             self._require_idle("reset")
             flags = [True] * self.num_envs if chosen is None else [bool(each) for each in chosen]
-            never = [row for row, reason in self._unready.items() if not flags[row] and "not been reset" in reason]
-            if never:
-                raise StateError(
-                    f"env {never[0]} has not been reset yet and is left out of this reset; reset all first"
-                )
+            self._readiness.check_reset(flags)
             block = self._memory.acquire() or self._wait_for_block()
-
-            request = Reset(0, block.index, seeds, options, flags)
-            self._send("reset", request, block)
-            for row in [row for row in self._unready if flags[row]]:
-                del self._unready[row]
+            self._send("reset", Reset(0, block.index, seeds, options, flags), block)
+            self._readiness.grant(row for row, is_chosen in enumerate(flags) if is_chosen)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Returns `(observations, infos)` of the reset that was started."""
@@ -216,33 +197,52 @@ class Engine:
                     self._pending.is_late = True
                 raise
 
-    def call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Starts calling a method of every env, or reading an attribute."""
-        with self._lock:
-            self._require_idle("call")
-            self._send("call", Call(0, name, args, kwargs))
+    def call_async(self, call: Call, each: Sequence[tuple[Any, ...]] | None = None, *, kind: str = "call") -> None:
+        """Starts having something done with every env.
 
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        Args:
+            call: What, for all envs alike.
+            each: Further arguments, one tuple for each env.
+            kind: What errors call the pending call.
+        """
+        with self._lock:
+            self._require_idle(kind)
+            if each is None:
+                self._send(kind, call)
+            else:
+                calls = [replace(call, each=each[first:last]) for first, last in self._rows]
+                self._pending = self._exchange.submit(kind, dict(enumerate(calls)))
+
+    def call_wait(self, timeout: float | None = None, *, kind: str = "call") -> tuple[Any, ...]:
         """Returns every env's result, in order."""
         with self._lock:
-            _, replies = self._finish("call", timeout)
+            _, replies = self._finish(kind, timeout)
             return tuple(value for reply in replies for value in reply.values)
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Calls a method of every env, or reads an attribute, and returns every env's result, in order."""
+    def call(self, call: Call, each: Sequence[tuple[Any, ...]] | None = None, *, kind: str = "call") -> tuple[Any, ...]:
+        """Has something done with every env and returns every env's result, in order; see `call_async`."""
         with self._lock:
-            self.call_async(name, args, kwargs)
-            return self.call_wait()
+            self.call_async(call, each, kind=kind)
+            return self.call_wait(kind=kind)
 
-    def set_attribute(self, name: str, values: Sequence[Any]) -> None:
-        """Sets an attribute of every env, to one value each."""
+    def call_one(self, row: int, call: Call) -> Promise:
+        """Starts having something done with one env, beside whatever else is pending; it takes its turn."""
         with self._lock:
-            self._require_idle("set_attr")
-            requests = {
-                worker: SetAttribute(0, name, values[first:last]) for worker, (first, last) in enumerate(self._rows)
-            }
-            self._pending = self._exchange.submit("set_attr", requests)
-            self._finish("set_attr", None)
+            self.check_open()
+            worker = next(worker for worker, (first, last) in enumerate(self._rows) if first <= row < last)
+            pending = self._exchange.ask("call", worker, replace(call, rows=(row, row + 1)))
+        return Promise(self._wait_for, self._exchange.forget, pending)
+
+    def _wait_for(self, pending: Pending, timeout: float | None) -> Any:
+        with self._lock:
+            self.check_open()
+            (reply,) = self._exchange.wait(pending, self._options.step_timeout if timeout is None else timeout)
+        raise_failures(reply.failures)
+        return reply.values[0]
+
+    def make_ready(self) -> None:
+        """Lets every env be stepped: a call has brought them into a state from which they can go on."""
+        self._readiness.grant(range(self.num_envs))
 
     def close(self, timeout: float | None = None, *, ask: bool = True) -> None:
         """Closes the envs and ends the workers; idempotent, bounded, never raises for what an env does.
@@ -288,9 +288,7 @@ class Engine:
     def _start_step(self, actions: Any) -> None:
         if self._pending is not None or self._is_closed:
             self._require_idle("step")
-        if self._unready:
-            row, reason = min(self._unready.items())
-            raise StateError(f"env {row} cannot be stepped: {reason}; reset it first")
+        self._readiness.check_step()
         block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
         self._send("step", Step(0, block.index), block)
@@ -298,9 +296,11 @@ class Engine:
     def _send(self, kind: str, request: Request, block: Block | None = None) -> None:
         """Sends a request to all workers; one that Ctrl-C cut short stays pending until a reset gives it up."""
         try:
-            self._pending = self._exchange.broadcast(kind, request, block)
+            self._pending = self._submit(kind, request, block)
         except BaseException:
             self._pending, self._exchange.interrupted = self._exchange.interrupted, None
+            if self._options.blocking and block is not None:
+                self._readiness.refuse(range(self.num_envs), f"the last {kind} was not completed")
             raise
 
     def _end_step(self, timeout: float | None) -> StepBatch:
@@ -315,7 +315,7 @@ class Engine:
         assert block is not None
         rewards, terminations, truncations = self._memory.take_scalars(block)
         if self._must_reset_ended:
-            self._refuse_ended(terminations, truncations)
+            self._readiness.refuse_ended(terminations, truncations)
         observations, finals = self._memory.take_observations(block)
         return StepBatch(observations, rewards, terminations, truncations, infos, finals)
 
@@ -335,8 +335,7 @@ class Engine:
         self._exchange.abandon(pending)
         self._pending = None
         for worker in pending.awaiting:
-            for row in range(*self._rows[worker]):
-                self._unready[row] = f"its last {pending.kind} was not waited for"
+            self._readiness.refuse(range(*self._rows[worker]), f"its last {pending.kind} was not waited for")
 
     def _wait_for_block(self) -> Block:
         """Returns a block that a late worker has done with at last."""
@@ -370,16 +369,12 @@ class Engine:
             return
         if self._must_reset_ended and pending is not None and pending.kind == "step" and pending.block is not None:
             # The caller will not see that other episodes have ended.
-            self._refuse_ended(*self._memory.take_scalars(pending.block)[1:])
+            self._readiness.refuse_ended(*self._memory.take_scalars(pending.block)[1:])
         if pending is not None and pending.kind in ("reset", "step"):
             for failure in failures:
-                self._unready[failure.row] = f"its last {failure.doing} raised {type(failure.error).__name__}"
+                reason = f"its last {failure.doing} raised {type(failure.error).__name__}"
+                self._readiness.refuse([failure.row], reason)
         raise_failures(failures)
-
-    def _refuse_ended(self, terminations: np.ndarray, truncations: np.ndarray) -> None:
-        """Makes stepping an error, with autoreset disabled, for envs whose episode has ended."""
-        for row in np.flatnonzero(terminations | truncations):
-            self._unready[int(row)] = "its episode has ended and autoreset is disabled"
 
     def _infos(self, replies: list[Reply]) -> dict[str, Any]:
         parts = [reply.infos for reply in replies if reply.infos]

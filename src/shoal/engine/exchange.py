@@ -14,11 +14,13 @@ from shoal.worker import Reply, Request
 
 # How long the other workers may take to finish once one has died, so that the news is not held back.
 _SIBLING_GRACE = 0.5  # seconds
+# How many requests of `ask` may be on their way to one worker.
+_MOST_ASKED = 32
 
 
 @dataclass(slots=True)
 class Pending:
-    """One request to all workers that has not been answered by all.
+    """One request to some or all workers that has not been answered by all.
 
     Attributes:
         kind: `"reset"`, `"step"`, `"call"`, ...
@@ -26,7 +28,9 @@ class Pending:
         awaiting: Workers whose replies are due.
         block: Where its results go, None if they come with the replies.
         replies: Those that are there.
+        died: The deaths of workers that will not reply any more.
         is_late: Whether a wait for it has timed out.
+        is_abandoned: Whether nobody waits for it any more.
     """
 
     kind: str
@@ -34,7 +38,14 @@ class Pending:
     awaiting: set[int]
     block: Block | None = None
     replies: list[Reply] = field(default_factory=list)
+    died: list[WorkerDiedError] = field(default_factory=list)
     is_late: bool = False
+    is_abandoned: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Tells whether no reply is due any more."""
+        return not self.awaiting
 
 
 class Exchange:
@@ -53,8 +64,9 @@ class Exchange:
         self._rows = rows
         self._everyone = range(len(rows))
         self._sequence = 0
-        # Requests that nobody waits for any more; their replies must still be told apart from others'.
-        self._stragglers: dict[int, Pending] = {}
+        # Requests on their way beside the one that is being waited for, by number: nobody waits for them any
+        # more, or not yet.
+        self._others: dict[int, Pending] = {}
 
     def submit(self, kind: str, requests: Mapping[int, Request]) -> Pending:
         """Numbers the requests, all alike, and sends one to each of some workers.
@@ -69,6 +81,20 @@ class Exchange:
             request.sequence = self._sequence
             self._backend.submit(worker, request)
         return Pending(kind, self._sequence, set(requests))
+
+    def ask(self, kind: str, worker: int, request: Request) -> Pending:
+        """Sends a request to one worker, to be waited for some time, whatever else is sent before."""
+        while sum(worker in other.awaiting for other in self._others.values()) >= _MOST_ASKED:
+            self._collect(1, None, None)
+        pending = self.submit(kind, {worker: request})
+        self._others[pending.sequence] = pending
+        return pending
+
+    def forget(self, pending: Pending) -> None:
+        """Stops keeping what comes in reply to a request that was asked."""
+        pending.is_abandoned = True
+        if pending.is_settled:
+            self._others.pop(pending.sequence, None)
 
     def broadcast(self, kind: str, request: Request, block: Block | None = None) -> Pending:
         """Numbers a request and sends it to all workers.
@@ -103,11 +129,35 @@ class Exchange:
             raise
         return pending
 
+    def one_by_one(
+        self, kind: str, request: Request, block: Block | None = None, *, timeout: float | None = None
+    ) -> Pending:
+        """Sends a request to one worker after another, each once the one before it has replied.
+
+        Raises:
+            StepTimeoutError, WorkerDiedError: As `wait` does. The request is given up, and the workers that
+                come after have not been asked.
+        """
+        if self.dead:
+            raise next(iter(self.dead.values()))
+        self._sequence += 1
+        request.sequence = self._sequence
+        pending = Pending(kind, self._sequence, set(), block)
+        try:
+            for worker in self._everyone:
+                pending.awaiting.add(worker)
+                self._backend.submit(worker, request)
+                self._gather(pending, timeout)
+        except BaseException:
+            self.abandon(pending)
+            raise
+        return pending
+
     def all_done(self, pending: Pending) -> bool:
         """Waits a moment for all workers to have done what they were asked without a word; returns whether so."""
         if len(pending.awaiting) < len(self._everyone) or not self._backend.all_done(pending.sequence):
             return False
-        for worker in pending.awaiting if self._stragglers else ():
+        for worker in pending.awaiting if self._others else ():
             self._settle_before(pending.sequence, worker)
         pending.awaiting.clear()
         if pending.block is not None:
@@ -121,91 +171,102 @@ class Exchange:
             StepTimeoutError: Some are still due; the request stays pending.
             WorkerDiedError: A worker has died over it; replies that are still due will be dropped.
         """
+        self._gather(pending, timeout, stop_at_failure=stop_at_failure)
+        self._others.pop(pending.sequence, None)
+        if pending.block is not None:
+            pending.block.writers = 0
+        pending.replies.sort(key=_worker_of)
+        return pending.replies
+
+    def _gather(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> None:
+        """Waits until no reply is due; raises as `wait` does."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        died: list[WorkerDiedError] = []
-        awaiting, replies = pending.awaiting, pending.replies
+        awaiting = pending.awaiting
         while awaiting:
-            incoming = self._backend.collect(1 if stop_at_failure else len(awaiting), deadline)
-            for reply in incoming.replies:
-                if self._stragglers:
-                    self._settle_before(reply.sequence, reply.worker)
-                if reply.sequence == pending.sequence:
-                    awaiting.discard(reply.worker)
-                    replies.append(reply)
-                else:
-                    self._drop(reply)
-            if stop_at_failure and any(reply.failures for reply in replies):
-                break
-            for death in incoming.deaths:
-                error = self._bury(death, pending)
-                if death.worker in awaiting:
-                    died.append(error)
-                    awaiting.discard(death.worker)
-                    grace = time.monotonic() + _SIBLING_GRACE
-                    deadline = grace if deadline is None else min(deadline, grace)
+            known = len(pending.died)
+            self._collect(1 if stop_at_failure else len(awaiting), deadline, pending)
+            if stop_at_failure and any(reply.failures for reply in pending.replies):
+                return
+            if len(pending.died) > known:
+                grace = time.monotonic() + _SIBLING_GRACE
+                deadline = grace if deadline is None else min(deadline, grace)
             if awaiting and deadline is not None and time.monotonic() >= deadline:
-                if died:
+                if pending.died:
                     break
                 pending.is_late = True
                 raise StepTimeoutError(self._lateness(pending, timeout))
-        if died:
+        if pending.died:
             self.abandon(pending)
-            first, *others = died
+            first, *others = pending.died
             if others:
-                first.args = ("\n".join(str(error) for error in died),)
+                first.args = ("\n".join(str(error) for error in pending.died),)
             raise first
-        if pending.block is not None:
-            pending.block.writers = 0
-        replies.sort(key=_worker_of)
-        return replies
 
     def abandon(self, pending: Pending) -> None:
         """Stops waiting for a request; late replies to it will be recognised and dropped."""
+        pending.is_abandoned = True
         if pending.block is not None:
             pending.block.writers = len(pending.awaiting)
         if pending.awaiting:
-            self._stragglers[pending.sequence] = pending
+            self._others[pending.sequence] = pending
+        else:
+            self._others.pop(pending.sequence, None)
 
     def settle(self, timeout: float | None) -> None:
         """Waits for a late reply to a request that nobody waits for; raises `StepTimeoutError`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        late = next(iter(self._stragglers.values()))
-        incoming = self._backend.collect(1, deadline)
-        for reply in incoming.replies:
-            self._drop(reply)
-        for death in incoming.deaths:
-            self._bury(death, late)
+        late = next(other for other in self._others.values() if other.is_abandoned)
+        self._collect(1, deadline, None)
         if late.awaiting and deadline is not None and time.monotonic() >= deadline:
             raise StepTimeoutError(self._lateness(late, timeout))
 
-    def _drop(self, reply: Reply) -> None:
-        """Takes note that a reply has come which nobody waits for."""
-        pending = self._stragglers.get(reply.sequence)
-        if pending is not None:
-            self._release(pending, reply.worker)
+    def _collect(self, count: int, deadline: float | None, current: Pending | None) -> None:
+        """Waits for so many replies or a death, and puts each where it belongs."""
+        incoming = self._backend.collect(count, deadline)
+        for reply in incoming.replies:
+            self._file(reply, current)
+        for death in incoming.deaths:
+            self._bury(death, current)
+
+    def _file(self, reply: Reply, current: Pending | None) -> None:
+        """Puts a reply to the request that it answers, which need not be the one that is being waited for."""
+        if self._others:
+            self._settle_before(reply.sequence, reply.worker)
+        is_current = current is not None and reply.sequence == current.sequence
+        pending = current if is_current else self._others.get(reply.sequence)
+        if pending is None:
+            return
+        if not pending.is_abandoned:
+            pending.replies.append(reply)
+        self._release(pending, reply.worker, is_current=is_current)
 
     def _settle_before(self, sequence: int, worker: int) -> None:
         """Takes note that a worker, which answers in order, has done with all that it was asked earlier."""
-        for straggler in list(self._stragglers.values()):
-            if straggler.sequence < sequence:
-                self._release(straggler, worker)
+        for other in list(self._others.values()):
+            if other.sequence < sequence:
+                self._release(other, worker)
 
-    def _release(self, straggler: Pending, worker: int) -> None:
-        """Takes note that a worker has done with a request that nobody waits for."""
-        if worker in straggler.awaiting:
-            straggler.awaiting.discard(worker)
-            if straggler.block is not None:
-                straggler.block.writers -= 1
-            if not straggler.awaiting:
-                del self._stragglers[straggler.sequence]
+    def _release(self, pending: Pending, worker: int, *, is_current: bool = False) -> None:
+        """Takes note that a worker has done with a request."""
+        if worker not in pending.awaiting:
+            return
+        pending.awaiting.discard(worker)
+        if is_current:
+            return
+        if pending.block is not None:
+            pending.block.writers -= 1
+        if pending.is_abandoned and not pending.awaiting:
+            self._others.pop(pending.sequence, None)
 
-    def _bury(self, death: Death, current: Pending) -> WorkerDiedError:
-        was_busy = death.worker in current.awaiting
-        error = worker_died(death, self._rows[death.worker], current.kind if was_busy else "")
+    def _bury(self, death: Death, current: Pending | None) -> None:
+        """Takes note of a death, and of the requests that the worker will not answer any more."""
+        asked = [each for each in (*self._others.values(), current) if each and death.worker in each.awaiting]
+        doing = next((each.kind for each in asked if not each.is_abandoned), "")
+        error = worker_died(death, self._rows[death.worker], doing)
         self.dead[death.worker] = error
-        for straggler in list(self._stragglers.values()):
-            self._release(straggler, death.worker)
-        return error
+        for pending in asked:
+            pending.died.append(error)
+            self._release(pending, death.worker, is_current=pending is current)
 
     def _lateness(self, pending: Pending, timeout: float | None) -> str:
         late = [(worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)]

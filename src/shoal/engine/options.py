@@ -45,6 +45,7 @@ class Options:
         start_timeout: Seconds that building all envs may take.
         close_timeout: Seconds that envs may take to close before their workers are killed.
         start_serially: Whether to start one worker after the other.
+        blocking: Whether workers do what they are asked one after the other, too.
         seeding: What one integer seed means: `"increment"` gives env `i` the seed plus `i`, as Gymnasium
             does; `"spawn"` gives it a seed of its own from NumPy's `SeedSequence`.
         worker_init: Called in each worker before its envs are constructed.
@@ -61,6 +62,7 @@ class Options:
     start_timeout: float | None = 300.0
     close_timeout: float = 5.0
     start_serially: bool = False
+    blocking: bool = False
     seeding: str = "increment"
     worker_init: Callable[[], Any] | None = None
     worker_threads: int | None = None

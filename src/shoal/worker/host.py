@@ -15,7 +15,7 @@ from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
 from shoal.worker.driver import Driver
 from shoal.worker.failures import Failure
 from shoal.worker.infos import gather
-from shoal.worker.messages import Attach, Build, Built, Call, Close, Reply, Request, Reset, SetAttribute, Step
+from shoal.worker.messages import Attach, Build, Built, Call, Close, Reply, Request, Reset, Step
 from shoal.worker.record import Record
 
 _REWARD = np.dtype(np.float64)
@@ -56,8 +56,12 @@ class EnvSlot:
     def restart(self, seed: int | None = None, options: Any = None) -> EpisodeEnd:
         """Resets the env, and makes its next step an ordinary one."""
         observation, info = self.driver.reset(seed, options)
-        self.step = self.driver.step
+        self.resume()
         return observation, info
+
+    def resume(self) -> None:
+        """Makes the env's next step an ordinary one, whatever it was to be."""
+        self.step = self.driver.step
 
     def keep_final(self, observation: Any) -> None:
         """Stores the last observation of the episode that has just ended."""
@@ -109,12 +113,8 @@ class EnvHost:
                 return self._step(request)
             case Reset():
                 return self._reset(request)
-            case Call(sequence, name, args, kwargs):
-                return self._for_each(sequence, name, lambda slot: slot.driver.call(name, args, kwargs))
-            case SetAttribute(sequence, name, values):
-                own = dict(enumerate(values, self.first_row))
-                doing = f"setting {name!r}"
-                return self._for_each(sequence, doing, lambda slot: slot.driver.set_attribute(name, own[slot.row]))
+            case Call():
+                return self._call(request)
             case Build():
                 return self._build(request)
             case Attach():
@@ -139,10 +139,8 @@ class EnvHost:
         return failures
 
     def _step(self, request: Step) -> Reply:
-        start, slots = self.first_row, self._slots
-        first, last = request.rows or (start, start + len(slots))
-        if request.rows is not None:
-            slots = slots[first - start : last - start]
+        slots = self._slots_of(request.rows)
+        first, last = request.rows or (self.first_row, self.first_row + len(slots))
         record = self.record = self._records[request.block]
         write, end_episode = record.write_observation, self._end_episode
         marks, mark = self._marks, self._mark
@@ -227,21 +225,28 @@ class EnvHost:
         self._note(0)
         return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
 
-    def _for_each(self, sequence: int, doing: str, act: Callable[[EnvSlot], Any]) -> Reply:
+    def _call(self, request: Call) -> Reply:
+        slots, each = self._slots_of(request.rows), request.each
         values: list[Any] = []
         failures: list[Failure] = []
-        for slot in self._slots:
+        for slot, own in zip(slots, [()] * len(slots) if each is None else each, strict=True):
             self._note(slot.row + 1)
             value = None
             try:
-                value = act(slot)
+                value = request.function(slot, *request.args, *own)
             except Terminated:
                 raise
             except BaseException as error:
-                failures.append(Failure.of(slot.row, doing, error))
+                failures.append(Failure.of(slot.row, request.doing, error))
             values.append(value)
         self._note(0)
-        return Reply(self.worker, sequence, values, failures=failures)
+        first_row = None if request.rows is None else request.rows[0]
+        return Reply(self.worker, request.sequence, values, failures=failures, first_row=first_row)
+
+    def _slots_of(self, rows: tuple[int, int] | None) -> Sequence[EnvSlot]:
+        if rows is None:
+            return self._slots
+        return self._slots[rows[0] - self.first_row : rows[1] - self.first_row]
 
     def _build(self, request: Build) -> Reply:
         self.first_row = request.first_row

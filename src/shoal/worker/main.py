@@ -114,7 +114,7 @@ def _serve(connection: Connection, host: EnvHost) -> None:
                     is_open = not isinstance(request, Close)
                     reply = host.handle(request)
             if reply.values or reply.infos or reply.failures:
-                payload = dumps_reply(reply, host.first_row)
+                payload = dumps_reply(reply, host.first_row if reply.first_row is None else reply.first_row)
                 # What the socket has no room for is sent once it is announced: then the engine empties it.
                 rest = channel.begin(payload)
                 completions.push(WITH_MESSAGE, host.first_row, last_row, block, sequence)

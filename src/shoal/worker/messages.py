@@ -101,21 +101,22 @@ class Reset:
 
 @dataclass(slots=True)
 class Call:
-    """Call a method of every env, or read an attribute."""
+    """Have a function do something with envs, such as calling a method; the reply has what it returns for each.
+
+    Attributes:
+        doing: What errors call it.
+        function: Takes an env's slot, then the arguments; see `shoal.worker.calls`.
+        args: For all envs alike.
+        each: Further arguments for each of the rows, None for none.
+        rows: First and last row, exclusive; None for all rows of the worker.
+    """
 
     sequence: int
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-@dataclass(slots=True)
-class SetAttribute:
-    """Set an attribute, to one value for each of the worker's rows."""
-
-    sequence: int
-    name: str
-    values: Sequence[Any]
+    doing: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    each: Sequence[tuple[Any, ...]] | None = None
+    rows: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -125,7 +126,7 @@ class Close:
     sequence: int
 
 
-Request = Build | Attach | Step | Reset | Call | SetAttribute | Close
+Request = Build | Attach | Step | Reset | Call | Close
 
 
 @dataclass(slots=True)
@@ -135,9 +136,10 @@ class Reply:
     Attributes:
         worker: Who answers.
         sequence: Number of the request.
-        values: For each of the worker's rows what the request asked for; empty where it writes to memory.
+        values: For each of the rows what the request asked for; empty where it writes to memory.
         infos: Columns of the infos of its rows, None if there were none.
         failures: Which rows failed, and how; the others did what was asked.
+        first_row: Row of the first value, None for the worker's first.
     """
 
     worker: int
@@ -145,7 +147,8 @@ class Reply:
     values: Sequence[Any] = ()
     infos: Columns | None = None
     failures: Sequence[Failure] = ()
+    first_row: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels as its fields alone."""
-        return Reply, (self.worker, self.sequence, self.values, self.infos, self.failures)
+        return Reply, (self.worker, self.sequence, self.values, self.infos, self.failures, self.first_row)

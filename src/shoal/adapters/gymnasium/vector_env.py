@@ -20,7 +20,8 @@ from shoal.adapters.gymnasium.handles import WorkerHandle
 from shoal.engine import Engine, Options, StepBatch
 from shoal.engine.seeding import seeds_for
 from shoal.errors import ArgumentError, ArgumentTypeError
-from shoal.worker import Autoreset, Description
+from shoal.worker import Autoreset, Call, Description
+from shoal.worker.calls import method_call, set_attribute
 
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
@@ -255,11 +256,11 @@ class AsyncVectorEnv(VectorEnv):
         Returns:
             One result for each env.
         """
-        return self._engine.call(name, args, kwargs)
+        return self._engine.call(method_call(name, args, kwargs))
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Starts a call; see `call`."""
-        self._engine.call_async(name, args, kwargs)
+        self._engine.call_async(method_call(name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Returns the results of the call that was started."""
@@ -283,7 +284,8 @@ class AsyncVectorEnv(VectorEnv):
                 "Values must be a list or tuple with length equal to the number of environments. "
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
-        self._engine.set_attribute(name, values)
+        call = Call(0, f"setting {name!r}", set_attribute, (name,))
+        self._engine.call(call, [(value,) for value in values], kind="set_attr")
 
     def render(self) -> tuple[Any, ...]:
         """Returns every env's rendered frame."""
