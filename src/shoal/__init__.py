@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal.adapters.gymnasium import AsyncVectorEnv, make
+    from shoal.adapters.tf_agents import ParallelPyEnvironment, ProcessPyEnvironment
     from shoal.backends import preload
     from shoal.errors import (
         ArgumentError,
@@ -36,6 +37,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncVectorEnv": "shoal.adapters.gymnasium",
     "make": "shoal.adapters.gymnasium",
+    "ParallelPyEnvironment": "shoal.adapters.tf_agents",
+    "ProcessPyEnvironment": "shoal.adapters.tf_agents",
     "preload": "shoal.backends",
     "available_cpus": "shoal.worker.cpus",
 }
@@ -48,7 +51,9 @@ __all__ = [
     "EnvError",
     "MisfitError",
     "NoPendingCallError",
+    "ParallelPyEnvironment",
     "PendingCallError",
+    "ProcessPyEnvironment",
     "RemoteTraceback",
     "SharedMemoryError",
     "ShoalError",

@@ -237,7 +237,8 @@ class Engine:
         with self._lock:
             self.check_open()
             (reply,) = self._exchange.wait(pending, self._options.step_timeout if timeout is None else timeout)
-        raise_failures(reply.failures)
+        if reply.failures:
+            raise_failures(reply.failures)
         return reply.values[0]
 
     def make_ready(self) -> None:

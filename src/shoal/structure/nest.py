@@ -1,4 +1,4 @@
-"""A nest: codecs inside dictionaries and tuples of any depth, used as one codec.
+"""A nest: codecs inside dictionaries, tuples and lists of any depth, used as one codec.
 
 Containers are optree's; a value may come in any mapping or sequence of the right keys or length.
 Keys that the structure does not know are left out, as Gymnasium does.
@@ -26,7 +26,7 @@ class Nest:
     """
 
     def __init__(self, tree: Any) -> None:
-        """Takes codecs in nested dicts and tuples, or one codec."""
+        """Takes codecs in nested dicts, tuples, named tuples and lists, or one codec."""
         self._tree = tree
         self._codecs: list[Codec]
         self._codecs, self._treespec = optree.tree_flatten(tree)
@@ -146,7 +146,7 @@ def _flatten_loosely(tree: Any, value: Any, where: str, items: list[Any]) -> Non
             # optree's order, which is not always the dictionary's.
             for key in optree.tree_structure(tree).entries():  # type: ignore[arg-type]
                 _flatten_loosely(tree[key], value[key], f"{where}[{key!r}]", items)
-        case tuple():
+        case tuple() | list():
             if not _is_sequence(value):
                 raise MisfitError(where, f"expected a tuple of {len(tree)}, found {_kind(value)}")
             if len(value) != len(tree):

@@ -33,6 +33,13 @@ def dumps_back(value: Any) -> bytes:
         return file.getvalue()
 
 
+def dumps_state(value: Any) -> bytes:
+    """Returns an object pickled with all that has become of it, also if it would pickle its constructor's arguments."""
+    with io.BytesIO() as file:
+        _StatePickler(file).dump(value)
+        return file.getvalue()
+
+
 def _reduce_code_with_file(code: CodeType) -> tuple[Any, ...]:
     make, arguments = _reduce_code(code)
     return make, tuple(code.co_filename if each == "<dynamic-code>" else each for each in arguments)
@@ -49,6 +56,23 @@ class _PicklerBack(_Pickler):
         if isinstance(value, type) and value.__module__ == "__main__" and "<" not in value.__qualname__:
             return _find_in_main, (value.__qualname__, dumps(value))
         return super().reducer_override(value)
+
+
+class _StatePickler(_Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if any(base.__name__ == "EzPickle" for base in type(value).__mro__) and hasattr(value, "__dict__"):
+            return _new, (type(value),), vars(value), None, None, _set_attributes
+        return super().reducer_override(value)
+
+
+def _new(cls: Any) -> Any:
+    """Returns an object that was not initialised."""
+    return cls.__new__(cls)
+
+
+def _set_attributes(value: Any, attributes: dict[str, Any]) -> None:
+    """Gives an object its attributes, past what its class would do on unpickling."""
+    vars(value).update(attributes)
 
 
 def _find_in_main(qualname: str, payload: bytes) -> Any:

@@ -31,11 +31,13 @@ class Driver(Protocol):
     """Steps one env.
 
     Attributes:
+        env: The env that calls are for.
         step: Takes an action and returns `(observation, reward, terminated, truncated, info)`; an
             attribute, so that it can be the env's own bound method.
         identity: The innermost env, to tell whether two drivers share one.
     """
 
+    env: Any
     step: Callable[[Any], StepResult]
     identity: object
 

@@ -38,6 +38,7 @@ class GymnasiumDriver:
     """Steps one `gymnasium.Env`.
 
     Attributes:
+        env: The env, under all its wrappers.
         step: The env's own.
         identity: The innermost env.
     """
@@ -53,35 +54,35 @@ class GymnasiumDriver:
             raise ArgumentTypeError(
                 f"the function must return a gymnasium.Env, but it returned {env!r} of type {type(env).__name__}"
             )
-        self._env = env
+        self.env: Env[Any, Any] = env
         self.step: Callable[[Any], Any] = env.step
         self.identity: object = env.unwrapped
 
     def facts(self) -> Facts:
         """Returns spaces, metadata and render mode."""
-        env = self._env
+        env = self.env
         # Copies, as they would be in another process: drawing from one must not change what the other draws.
         observation_space, action_space = copy.deepcopy((env.observation_space, env.action_space))
         return Facts(observation_space, action_space, dict(env.metadata), env.render_mode)
 
     def reset(self, seed: int | None, options: Any) -> tuple[Any, dict[str, Any]]:
         """Resets the env."""
-        return self._env.reset(seed=seed, options=options)
+        return self.env.reset(seed=seed, options=options)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls what the env or one of its wrappers has under this name, or returns it if it is not callable."""
         if name in _RESERVED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        attribute = self._env.get_wrapper_attr(name)
+        attribute = self.env.get_wrapper_attr(name)
         return attribute(*args, **kwargs) if callable(attribute) else attribute
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Sets the attribute on whichever wrapper has it, or else on the outermost."""
-        self._env.set_wrapper_attr(name, value)
+        self.env.set_wrapper_attr(name, value)
 
     def close(self) -> None:
         """Closes the env."""
-        self._env.close()
+        self.env.close()
 
 
 @dataclass(frozen=True)

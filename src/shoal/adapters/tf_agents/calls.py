@@ -1,0 +1,87 @@
+"""What the faces ask of an env beside stepping and resetting the batch: functions of its slot."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.errors import StateError
+from shoal.worker.host import EnvSlot
+from shoal.worker.state import capture, restore
+
+
+@dataclass(frozen=True)
+class RemoteMethod:
+    """Stands for a method of an env, which stays where it is."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class EnvState:
+    """Where an env was.
+
+    Attributes:
+        own: What the env's `get_state` gave, None if it has none.
+        pickled: All of the env, pickled, if it has no `get_state`.
+        time_step: Its current time step, a plain tuple; None before the first reset.
+    """
+
+    own: Any
+    pickled: bytes | None
+    time_step: tuple[Any, ...] | None
+
+
+def access(slot: EnvSlot, name: str) -> Any:
+    """Returns an attribute of the env, or what stands for it if it is a method."""
+    attribute = getattr(slot.driver.env, name)
+    if getattr(attribute, "__self__", None) is not None and callable(attribute):
+        return RemoteMethod(name)
+    return attribute
+
+
+def step(slot: EnvSlot, action: Any) -> tuple[Any, ...]:
+    """Steps the env by itself and returns its time step, a plain tuple."""
+    return tuple(slot.driver.step(action)[0])
+
+
+def reset(slot: EnvSlot) -> tuple[Any, ...]:
+    """Resets the env by itself and returns its time step, a plain tuple."""
+    return tuple(slot.restart()[0])
+
+
+def close(slot: EnvSlot) -> None:
+    """Closes the env; whatever it is asked from then on is an error."""
+    with contextlib.suppress(AttributeError):
+        slot.driver.close()
+    slot.resume()
+
+
+def get_state(slot: EnvSlot) -> EnvState:
+    """Returns the env's state: by its own `get_state`, or else all of it."""
+    env = slot.driver.env
+    current = env._current_time_step
+    time_step = None if current is None else tuple(current)
+    try:
+        own = env.get_state()
+    except NotImplementedError:
+        return EnvState(None, capture(env), time_step)
+    # Where there is no process in between, the env might go on changing what it gave.
+    return copy.deepcopy(EnvState(own, None, time_step))
+
+
+def set_state(slot: EnvSlot, state: EnvState) -> tuple[Any, ...] | None:
+    """Brings the env into a state, and returns its time step there, a plain tuple."""
+    env = slot.driver.env
+    if not isinstance(state, EnvState):
+        raise StateError(f"expected a state of `get_state`, found {state!r}")
+    if state.pickled is not None:
+        restore(env, state.pickled)
+    else:
+        time_step_class = type(env.time_step_spec())
+        env.set_state(copy.deepcopy(state.own))
+        env._current_time_step = None if state.time_step is None else time_step_class(*copy.deepcopy(state.time_step))
+    slot.resume()
+    return state.time_step
