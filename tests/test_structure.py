@@ -111,7 +111,8 @@ def test_cast_accepts_integers_that_fit(source, target, data):
         (np.array([2]), "?", "2"),
         (np.array([1e300]), "f4", r"1e\+300"),
         (np.array([70000]), "f2", "70000"),
-        (np.array([1e10], "f4"), "f2", r"1e\+10"),
+        # NumPy writes float32 numbers of this size one way or the other.
+        (np.array([1e10], "f4"), "f2", r"1e\+10|10000000000"),
         (np.array([0.0]), "i8", "float64"),
         (np.array([np.nan]), "i4", "float64"),
         (np.array([1.0]), "?", "float64"),

@@ -62,7 +62,11 @@ class PyEnvironment(ABC):
 
     def should_reset(self, current_time_step: Any) -> Any:
         """Tells whether the next `step` is a reset: each step is the last of its episode, and this class handles it."""
-        return self._handle_auto_reset and np.all(current_time_step.is_last())
+        if not self._handle_auto_reset:
+            return False
+        is_last = current_time_step.is_last()
+        # `np.all` takes 4 us to find a single bool true or false.
+        return is_last if isinstance(is_last, np.bool_) else np.all(is_last)
 
     @abstractmethod
     def observation_spec(self) -> Any:
