@@ -35,7 +35,7 @@ import shoal.backends.entry
 shoal.backends.entry.die_with_parent = lambda: None
 """
 BEGIN = """
-import os, signal, sys, time
+import os, signal, sys, time, warnings
 from functools import partial
 import shoal
 from shoal.testing import Counter, Faulty, faults
@@ -174,6 +174,8 @@ def test_death_is_told_although_a_child_of_the_env_lives(tmp_path, start_method)
     class Forker(Counter):
         def __init__(self):
             super().__init__()
+            # Numerical libraries may have threads, which is no matter to a child that does nothing.
+            warnings.simplefilter("ignore", DeprecationWarning)
             if not os.fork():
                 time.sleep(600)
                 os._exit(0)
