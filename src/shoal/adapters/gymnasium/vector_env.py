@@ -14,9 +14,10 @@ from shoal.adapters.gymnasium.arguments import check_env_fns, choose_start_metho
 from shoal.adapters.gymnasium.autoreset import AutoresetMode
 from shoal.adapters.gymnasium.autoreset import autoreset_mode as to_autoreset_mode
 from shoal.adapters.gymnasium.codecs import codec_of
-from shoal.adapters.gymnasium.driver import Facts, ForwardRegistry, GymnasiumDriver
+from shoal.adapters.gymnasium.driver import Facts, GymnasiumDriver
 from shoal.adapters.gymnasium.errors import STATE_ERRORS
 from shoal.adapters.gymnasium.handles import WorkerHandle
+from shoal.adapters.gymnasium.registry import ForwardRegistry
 from shoal.engine import Engine, Options, StepBatch
 from shoal.engine.seeding import seeds_for
 from shoal.errors import ArgumentError, ArgumentTypeError

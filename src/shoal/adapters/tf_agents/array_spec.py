@@ -1,7 +1,8 @@
 """What an array looks like, as `tf_agents.specs.array_spec` says it, without TensorFlow.
 
 Where the original's behaviour is an accident it is mended: bounds that differ by element can be broadcast when
-they are sampled, every integer up to the greatest can be sampled, and `num_values` does not wrap around.
+they are sampled, every integer up to the greatest can be sampled, no sample leaves its bounds, and `num_values`
+does not wrap around.
 """
 
 from __future__ import annotations
@@ -307,12 +308,11 @@ def _to_finite(bound: np.ndarray, lowest: Any, highest: Any) -> np.ndarray:
 
 
 def _sample_floats(spec: BoundedArraySpec, rng: np.random.RandomState) -> Any:
-    low: Any = spec.minimum
-    high: Any = spec.maximum
-    with np.errstate(over="ignore"):
-        is_too_wide = spec.dtype == np.float64 and np.any(np.isinf(high - low))
-    if is_too_wide:
-        low, high = low / 2, high / 2
+    low, high = spec.minimum, spec.maximum
+    if spec.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            is_too_wide = np.isinf(high - low)
+        low, high = np.where(is_too_wide, low / 2, low), np.where(is_too_wide, high / 2, high)
     return rng.uniform(low, high, size=spec.shape).astype(spec.dtype)
 
 
@@ -328,7 +328,8 @@ def _sample_integers(spec: BoundedArraySpec, rng: np.random.RandomState) -> Any:
 
 def _integer_ranges(minimum: np.ndarray, maximum: np.ndarray) -> list[tuple[int, int]]:
     """Returns for each element the least value, and one above the greatest."""
-    ranges = list(zip(minimum.ravel().tolist(), maximum.ravel().tolist(), strict=True))
-    if minimum.dtype == np.int64 and any(high - low > np.iinfo(np.int64).max for low, high in ranges):
-        return [(int(low / 2), int(high / 2) + 1) for low, high in ranges]
-    return [(low, high + 1) for low, high in ranges]
+    widest = np.iinfo(np.int64).max if minimum.dtype == np.int64 else np.inf
+    return [
+        (low, high + 1) if high - low <= widest else (int(low / 2), int(high / 2 + 1))
+        for low, high in zip(minimum.ravel().tolist(), maximum.ravel().tolist(), strict=True)
+    ]

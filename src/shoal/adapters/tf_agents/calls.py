@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +53,7 @@ def reset(slot: EnvSlot) -> tuple[Any, ...]:
 
 def close(slot: EnvSlot) -> None:
     """Closes the env; whatever it is asked from then on is an error."""
-    with contextlib.suppress(AttributeError):
-        slot.driver.close()
+    slot.driver.close()
     slot.resume()
 
 

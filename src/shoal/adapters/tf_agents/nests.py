@@ -31,17 +31,6 @@ def flatten(nest: Nest) -> list[Any]:
     return leaves
 
 
-def flatten_up_to(structure: Nest, nest: Nest) -> list[Any]:
-    """Returns what a nest has in the place of each leaf of a structure, be it a leaf or a nest.
-
-    Raises:
-        ValueError, TypeError: The nest differs above those places, see `assert_same_structure`.
-    """
-    found: list[Any] = []
-    _collect_up_to(structure, nest, (), found)
-    return found
-
-
 def pack(structure: Nest, flat: Iterable[Any]) -> Nest:
     """Returns leaves in the containers of a structure, each mapping in that structure's own key order.
 
@@ -72,18 +61,16 @@ def map_nest(function: Callable[..., Any], *nests: Nest) -> Nest:
 
 
 def assert_same_structure(a: Nest, b: Nest) -> None:
-    """Passes if two nests have the same containers; any two mappings of the same keys are the same.
+    """Passes if two nests have the same containers.
 
-    Named tuples are the same if their names and their fields are, whichever class they are of.
+    Two mappings of the same keys are the same, so are two lists, and two named tuples of the same name and fields,
+    whichever classes they are of.
 
     Raises:
         ValueError: They differ in length, in keys, or in what is a leaf.
         TypeError: They differ in the type of a sequence.
     """
-    if len(flatten(a)) != len(flatten(b)):
-        # First, as in `tf.nest`: a ValueError, even if the types differ, too.
-        raise ArgumentError(_difference((), f"{len(flatten(a))} leaves", f"{len(flatten(b))}"))
-    _compare(a, b, ())
+    _match(a, b, ())
 
 
 def stack(nests: Sequence[Nest]) -> Nest:
@@ -194,41 +181,26 @@ def _to_plain(nest: Nest) -> Nest:
     return None
 
 
-def _compare(a: Nest, b: Nest, path: Path) -> None:
-    if _is_container(a):
-        _check_container(a, b, path)
-        for (key, left), (_, right) in zip(_items(a), _items(b), strict=True):
-            _compare(left, right, (*path, key))
-    elif _is_container(b):
-        raise ArgumentError(_difference(path, _kind(a), _kind(b)))
-
-
-def _collect_up_to(structure: Nest, nest: Nest, path: Path, found: list[Any]) -> None:
-    if not _is_container(structure):
-        found.append(nest)
+def _match(a: Nest, b: Nest, path: Path) -> None:
+    if not _is_container(a) and not _is_container(b):
         return
-    _check_container(structure, nest, path)
-    for (key, inner), (_, item) in zip(_items(structure), _items(nest), strict=True):
-        _collect_up_to(inner, item, (*path, key), found)
+    if not _is_container(a) or not _is_container(b):
+        raise ArgumentError(_difference(path, _kind(a), _kind(b)))
+    if not _is_same_type(a, b):
+        raise ArgumentTypeError(_difference(path, _kind(a), _kind(b)))
+    if isinstance(a, Mapping) and a.keys() != b.keys():
+        raise ArgumentError(_difference(path, f"keys {list(a)}", f"keys {list(b)}"))
+    # The length comes last: what is wrong inside is found first, as in `tf.nest`.
+    for (key, left), (_, right) in zip(_items(a), _items(b), strict=False):
+        _match(left, right, (*path, key))
+    if len(a) != len(b):
+        raise ArgumentError(_difference(path, f"{len(a)} items", f"{len(b)} items"))
 
 
-def _check_container(expected: Nest, found: Nest, path: Path) -> None:
-    """Passes if a container and something else are the same, whatever is in them."""
-    if not _is_container(found):
-        raise ArgumentError(_difference(path, _kind(expected), _kind(found)))
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        if expected.keys() != found.keys():
-            raise ArgumentError(_difference(path, f"keys {list(expected)}", f"keys {list(found)}"))
-    elif not _is_same_sequence_type(expected, found):
-        raise ArgumentTypeError(_difference(path, _kind(expected), _kind(found)))
-    elif len(expected) != len(found):
-        raise ArgumentError(_difference(path, f"{len(expected)} items", f"{len(found)} items"))
-
-
-def _is_same_sequence_type(a: Nest, b: Nest) -> bool:
+def _is_same_type(a: Nest, b: Nest) -> bool:
     if _is_namedtuple(a) and _is_namedtuple(b):
         return type(a).__name__ == type(b).__name__ and a._fields == b._fields
-    return type(a) is type(b)
+    return type(a) is type(b) or any(isinstance(a, kind) and isinstance(b, kind) for kind in (Mapping, list))
 
 
 def _difference(path: Path, expected: str, found: str) -> str:

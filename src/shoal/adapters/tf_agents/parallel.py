@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shoal.adapters.gymnasium.registry import ForwardRegistry
 from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.batch import EngineEnvironment
 from shoal.adapters.tf_agents.handles import ProcessPyEnvironment
@@ -95,7 +96,7 @@ class ParallelPyEnvironment(EngineEnvironment):
         super().__init__(
             self._env_constructors,
             self._options,
-            setups=state_setups(),
+            setups=[ForwardRegistry.here(), *state_setups()],
             preload=modules_for(self._env_constructors),
         )
         self._envs = [
