@@ -59,7 +59,7 @@ class MisfitError(ShoalError, ValueError):
 
     def inside(self, outer: str) -> MisfitError:
         """Returns the same error with one more step in front of `where`."""
-        return MisfitError(f"{outer}{self.where}", self.problem)
+        return type(self)(f"{outer}{self.where}", self.problem)
 
 
 class SpecMismatchError(ShoalError, ValueError, RuntimeError):
@@ -110,7 +110,16 @@ class StartError(ShoalError, RuntimeError):
 
 
 class StepTimeoutError(ShoalError, TimeoutError, MultiprocessingTimeoutError):
-    """No answer within the deadline; the call is still pending and may be waited for again."""
+    """No answer within the deadline; the call is still pending and may be waited for again.
+
+    Attributes:
+        late: Who has not answered, in words.
+    """
+
+    def __init__(self, message: str = "", late: str = "") -> None:
+        """Keeps who is late beside the message."""
+        super().__init__(message)
+        self.late = late
 
 
 class StartTimeoutError(StepTimeoutError):

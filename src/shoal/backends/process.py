@@ -153,13 +153,13 @@ class ProcessBackend:
             for own in workers:
                 own.announce(STEP, first, last, request.block, request.sequence)
             return
-        descriptors = []
-        if isinstance(request, Attach) and request.segment is not None:
-            descriptors = [request.segment.fileno()]
-            request = replace(request, segment=None)
+        files: dict[int, list[int]] = {}
+        if isinstance(request, Attach):
+            files = {own.index: request.descriptors(own.index) for own in workers}
+            request = replace(request, segment=None, heaps={})
         payload = by_value.dumps(request)
         for own in workers:
-            self._send(own, payload, request.sequence, descriptors)
+            self._send(own, payload, request.sequence, files.get(own.index, ()))
 
     def _send(
         self,

@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from shoal.engine.shutdown import close_backend, end_batch, take_lock
 from shoal.engine.start import build
 from shoal.engine.step_batch import StepBatch
 from shoal.errors import ArgumentError, StateError, WorkerDiedError
-from shoal.memory import Block, Segment
+from shoal.memory import Block, Heap, Segment
 from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Request, Reset, Step
 from shoal.worker.failures import raise_failures
 from shoal.worker.infos import merge
@@ -38,6 +38,7 @@ class Engine:
         num_envs: `B`.
         num_workers: How many workers share them.
         name: What error messages call the batch.
+        close_timeout: Seconds that envs may take to close.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Engine:
         self._options = options
         self._errors = state_errors or StateErrors()
         self._rows = split(self.num_envs, self.num_workers)
+        self.close_timeout = options.close_timeout
         self._owner = os.getpid()
         self._must_reset_ended = options.autoreset is Autoreset.DISABLED
         self._lock = threading.RLock()
@@ -87,10 +89,10 @@ class Engine:
             preload=preload,
         )
         backend = self._backend = make_backend(options.backend, start)
-        segments: list[Segment] = []
-        self._segments = segments
+        files: list[Segment | Heap] = []
+        self._files = files
         try:
-            self._exchange = Exchange(backend, self._rows)
+            self._exchange = Exchange(backend, self._rows, self._errors)
             self._submit = (
                 partial(self._exchange.one_by_one, timeout=options.step_timeout)
                 if options.blocking
@@ -98,8 +100,8 @@ class Engine:
             )
             facts = build(backend, self._exchange, list(env_fns), self._rows, driver_factory, setups, options)
             self._description = resolve(facts)
-            self._memory = BatchMemory(self._description, self.num_envs, options)
-            segments.append(self._memory.segment)
+            self._memory = BatchMemory(self._description, self._rows, options)
+            files.extend(self._memory.files)
             self._check(
                 self._exchange.wait(
                     self._exchange.broadcast("attach", self._memory.attach()),
@@ -107,9 +109,9 @@ class Engine:
                 )
             )
         except BaseException:
-            close_backend(backend, segments, min(1.0, options.close_timeout))
+            close_backend(backend, files, min(1.0, options.close_timeout))
             raise
-        self._finalizer = weakref.finalize(self, end_batch, backend, segments, self._lock, options.close_timeout)
+        self._finalizer = weakref.finalize(self, end_batch, backend, files, self._lock, options.close_timeout)
         _engines.add(self)
 
     @property
@@ -241,9 +243,9 @@ class Engine:
             raise_failures(reply.failures)
         return reply.values[0]
 
-    def make_ready(self) -> None:
-        """Lets every env be stepped: a call has brought them into a state from which they can go on."""
-        self._readiness.grant(range(self.num_envs))
+    def make_ready(self, rows: Iterable[int]) -> None:
+        """Lets envs be stepped: a call brings them into a state from which they can go on."""
+        self._readiness.grant(rows)
 
     def close(self, timeout: float | None = None, *, ask: bool = True) -> None:
         """Closes the envs and ends the workers; idempotent, bounded, never raises for what an env does.
@@ -259,7 +261,7 @@ class Engine:
         limit = self._options.close_timeout if timeout is None else timeout
         is_mine = take_lock(self._lock, self._backend, limit, self._closed_error())
         try:
-            close_backend(self._backend, self._segments, limit, ask=ask)
+            close_backend(self._backend, self._files, limit, ask=ask)
             self._pending = None
         finally:
             if is_mine:
@@ -326,8 +328,8 @@ class Engine:
         if pending is None:
             return
         if not (pending.is_late and kind == "reset"):
-            method = kind if kind == "set_attr" else f"{kind}_async"
-            hint = f" Wait for it with `{pending.kind}_wait`, or give it up with `reset`." if pending.is_late else ""
+            method = kind if kind == "set_attr" or not self._errors.has_halves else f"{kind}_async"
+            hint = f" {self._errors.way_out(pending.kind)}." if pending.is_late else ""
             raise self._errors.pending(
                 f"Calling `{method}` while waiting for a pending call to `{pending.kind}` to complete.{hint}",
                 pending.kind,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.backends import Backend, Death
+from shoal.engine.options import StateErrors
 from shoal.engine.supervision import describe_late, worker_died
 from shoal.errors import StepTimeoutError, WorkerDiedError
 from shoal.memory import Block
@@ -56,12 +57,13 @@ class Exchange:
         interrupted: A request that was being sent when Ctrl-C or the like came.
     """
 
-    def __init__(self, backend: Backend, rows: Sequence[tuple[int, int]]) -> None:
-        """Takes each worker's rows, last exclusive."""
+    def __init__(self, backend: Backend, rows: Sequence[tuple[int, int]], wording: StateErrors) -> None:
+        """Takes each worker's rows, last exclusive, and what the face calls things."""
         self.dead: dict[int, WorkerDiedError] = {}
         self.interrupted: Pending | None = None
         self._backend = backend
         self._rows = rows
+        self._wording = wording
         self._everyone = range(len(rows))
         self._sequence = 0
         # Requests on their way beside the one that is being waited for, by number: nobody waits for them any
@@ -194,7 +196,7 @@ class Exchange:
                 if pending.died:
                     break
                 pending.is_late = True
-                raise StepTimeoutError(self._lateness(pending, timeout))
+                raise self._lateness(pending, timeout)
         if pending.died:
             self.abandon(pending)
             first, *others = pending.died
@@ -218,7 +220,7 @@ class Exchange:
         late = next(other for other in self._others.values() if other.is_abandoned)
         self._collect(1, deadline, None)
         if late.awaiting and deadline is not None and time.monotonic() >= deadline:
-            raise StepTimeoutError(self._lateness(late, timeout))
+            raise self._lateness(late, timeout)
 
     def _collect(self, count: int, deadline: float | None, current: Pending | None) -> None:
         """Waits for so many replies or a death, and puts each where it belongs."""
@@ -268,12 +270,13 @@ class Exchange:
             pending.died.append(error)
             self._release(pending, death.worker, is_current=pending is current)
 
-    def _lateness(self, pending: Pending, timeout: float | None) -> str:
-        late = [(worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)]
-        return (
-            f"The call to `{pending.kind}_wait` has timed out after {timeout} second(s). "
-            f"No answer from {describe_late(late)}. Wait for it again with `{pending.kind}_wait`, or give it up with "
-            "`reset`; an env that never returns ends only with `close`."
+    def _lateness(self, pending: Pending, timeout: float | None) -> StepTimeoutError:
+        rows = [(worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)]
+        late, wording = describe_late(rows), self._wording
+        return StepTimeoutError(
+            f"The call to `{wording.waiting(pending.kind)}` has timed out after {timeout} second(s). No answer from "
+            f"{late}. {wording.way_out(pending.kind)}; an env that never returns ends only with `close`.",
+            late,
         )
 
 

@@ -23,11 +23,22 @@ class StateErrors:
         pending: Takes a message and the name of the pending call.
         no_pending: Takes a message and the name of the call that is missing.
         closed: Takes a message.
+        has_halves: Whether the face has `step_async`, `step_wait` and their like, for messages to name.
     """
 
     pending: Callable[[str, str], Exception] = PendingCallError
     no_pending: Callable[[str, str], Exception] = NoPendingCallError
     closed: Callable[[str], Exception] = ClosedError
+    has_halves: bool = True
+
+    def waiting(self, kind: str) -> str:
+        """Returns what the user calls to wait for a call."""
+        return f"{kind}_wait" if self.has_halves else kind
+
+    def way_out(self, kind: str) -> str:
+        """Returns what to do about a call that is late."""
+        wait = f"Wait for it again with `{kind}_wait`, or give it up with `reset`" if self.has_halves else ""
+        return wait or "Give it up with `reset`"
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ import threading
 
 from shoal.backends import Backend
 from shoal.engine.supervision import describe_exit
-from shoal.memory import Segment
+from shoal.memory import Heap, Segment
 
 _log = logging.getLogger("shoal")
 # How long a thread that is interrupted may take to notice.
 _LET_GO = 1.0  # seconds
 
 
-def end_batch(backend: Backend, segments: list[Segment], lock: threading.RLock, timeout: float) -> None:
+def end_batch(backend: Backend, files: list[Segment | Heap], lock: threading.RLock, timeout: float) -> None:
     """Closes a batch that nobody has closed: one that was dropped, or that is there when the program ends."""
     # Not given back: a daemon thread that goes on stepping stops at it, without a word.
     take_lock(lock, backend, timeout, SystemExit())
-    close_backend(backend, segments, timeout)
+    close_backend(backend, files, timeout)
 
 
 def take_lock(lock: threading.RLock, backend: Backend, timeout: float, interruption: BaseException) -> bool:
@@ -36,7 +36,7 @@ def take_lock(lock: threading.RLock, backend: Backend, timeout: float, interrupt
     return lock.acquire(timeout=_LET_GO)
 
 
-def close_backend(backend: Backend, segments: list[Segment], timeout: float, ask: bool = True) -> None:
+def close_backend(backend: Backend, files: list[Segment | Heap], timeout: float, ask: bool = True) -> None:
     """Ends all workers and lets go of the memory; what went wrong in an env's `close` is logged.
 
     Knows nothing of the engine, which may be gone.
@@ -50,5 +50,5 @@ def close_backend(backend: Backend, segments: list[Segment], timeout: float, ask
             env = "" if death.row is None else f" over env {death.row}"
             _log.warning("worker %d died while closing%s: %s", death.worker, env, describe_exit(death.exit_code))
     finally:
-        while segments:
-            segments.pop().close()
+        while files:
+            files.pop().close()

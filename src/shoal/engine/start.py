@@ -52,10 +52,9 @@ def build(
         try:
             replies = exchange.wait(pending, _remaining(deadline), stop_at_failure=True)
         except StepTimeoutError as error:
-            late = str(error).partition("No answer from ")[2].partition(" Wait for it")[0]
             raise StartTimeoutError(
                 f"not all envs were built within start_timeout={options.start_timeout} seconds. No answer from "
-                f"{late} Give them more time with start_timeout=, or None for no limit."
+                f"{error.late}. Give them more time with start_timeout=, or None for no limit."
             ) from None
         failures = [failure for reply in replies for failure in reply.failures]
         if failures:

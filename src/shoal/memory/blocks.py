@@ -9,10 +9,11 @@ lent, and are copied out of it. Small arrays are always copied: that is cheaper 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from shoal.memory.heap import Heap
 from shoal.memory.layout import Layout
 from shoal.memory.segment import Segment
 
@@ -32,10 +33,12 @@ class Block:
         writers: How many workers may still be writing to it.
     """
 
-    def __init__(self, index: int, layout: Layout, segment: Segment, start: int, can_lend: bool) -> None:
-        """Lies at `start` bytes in the segment."""
+    def __init__(
+        self, index: int, layout: Layout, segment: Segment, start: int, can_lend: bool, heaps: Sequence[Heap] = ()
+    ) -> None:
+        """Lies at `start` bytes in the segment; ragged values in the heaps, one for each row."""
         self.index = index
-        self.views = layout.views(segment.buffer, start)
+        self.views = layout.views(segment.buffer, start, heaps)
         self.writers = 0
         # For each group its leaves, with the place of those that are lent.
         self._leaves = {
@@ -79,10 +82,10 @@ class Block:
 class Blocks:
     """All result blocks of a batch, in one stretch of the segment."""
 
-    def __init__(self, layout: Layout, segment: Segment, start: int, count: int) -> None:
+    def __init__(self, layout: Layout, segment: Segment, start: int, count: int, heaps: Sequence[Heap] = ()) -> None:
         """The last of the `count` blocks is never lent, so that there always is one to write to."""
         self._blocks = [
-            Block(index, layout, segment, start + index * layout.nbytes, can_lend=index < count - 1)
+            Block(index, layout, segment, start + index * layout.nbytes, can_lend=index < count - 1, heaps=heaps)
             for index in range(count)
         ]
 

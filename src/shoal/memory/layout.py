@@ -5,10 +5,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from shoal.memory.heap import Heap
 from shoal.structure import Leaf
+from shoal.structure.cells import Cells
 
 ALIGNMENT = 64  # bytes: a cache line, so that two leaves never share one
 
@@ -21,11 +24,13 @@ class Place:
         shape: `[B, ...]`, batch axis first.
         dtype: Type of one element.
         offset: Distance from the start of the stretch, in bytes.
+        is_ragged: Whether it only says where values are in a heap.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     offset: int
+    is_ragged: bool = False
 
     def view(self, buffer: mmap.mmap, start: int) -> np.ndarray:
         """Returns the leaf `[B, ...]` as a view, made directly on the mapping.
@@ -58,14 +63,25 @@ class Layout:
         for name, leaves in groups.items():
             places = []
             for leaf in leaves:
-                places.append(Place((rows, *leaf.shape), leaf.dtype, offset))
+                places.append(Place((rows, *leaf.shape), leaf.dtype, offset, leaf.is_ragged))
                 offset += _aligned(rows * leaf.nbytes)
             placed[name] = tuple(places)
         return cls(rows, placed, offset)
 
-    def views(self, buffer: mmap.mmap, start: int) -> dict[str, list[np.ndarray]]:
-        """Returns every group's leaves as views `[B, ...]` of the stretch that begins at `start`."""
-        return {name: [place.view(buffer, start) for place in places] for name, places in self.groups.items()}
+    def views(self, buffer: mmap.mmap, start: int, heaps: Sequence[Heap] = ()) -> dict[str, list[Any]]:
+        """Returns every group's leaves as views `[B, ...]` of the stretch that begins at `start`.
+
+        Args:
+            buffer: The mapping.
+            start: In bytes.
+            heaps: For each row the heap of whoever writes it; needed if a leaf is ragged.
+        """
+
+        def view(place: Place) -> Any:
+            array = place.view(buffer, start)
+            return Cells(array, heaps) if place.is_ragged else array
+
+        return {name: [view(place) for place in places] for name, places in self.groups.items()}
 
 
 def _aligned(nbytes: int) -> int:

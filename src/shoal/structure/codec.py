@@ -16,7 +16,8 @@ from shoal.errors import MisfitError
 from shoal.structure.cast import cast, fit, to_array
 from shoal.structure.leaf import Leaf
 
-Views = Sequence[np.ndarray]
+# One array `[B, ...]` for each leaf, and `Cells` for one that is ragged.
+Views = Sequence[Any]
 Writer = Callable[[int, Any], None]
 Reader = Callable[[int, int], list[Any]]
 
@@ -39,6 +40,21 @@ class Codec(Protocol):
 
     def batch(self, views: Views) -> Any:
         """Returns what the user calls a batch of these values, a view where it can be one."""
+
+
+def encode_each(codec: Codec, views: Views, batch: Any, where: str) -> None:
+    """Stores a batch that is a sequence with one value for each env."""
+    rows = len(views[0])
+    if isinstance(batch, (str, bytes, dict)) or not hasattr(batch, "__len__"):
+        raise MisfitError(where, f"expected a tuple with one value for each of {rows} envs, found {batch!r}")
+    if len(batch) != rows:
+        raise MisfitError(where, f"expected {rows}, one for each env, found {len(batch)}")
+    write = codec.writer(views, where)
+    for row, value in enumerate(batch):
+        try:
+            write(row, value)
+        except MisfitError as misfit:
+            raise misfit.inside(f"env {row}: ") from None
 
 
 class ArrayCodec:
@@ -109,7 +125,8 @@ class ArrayCodec:
 
     def batch(self, views: Views) -> np.ndarray:
         """Returns the view itself, `[B, ...]`."""
-        return views[0]
+        view: np.ndarray = views[0]
+        return view
 
     def __repr__(self) -> str:
         """Returns what was given."""

@@ -18,11 +18,13 @@ class Leaf:
         path: Keys from the root of the value, e.g. `("camera", "rgb")`; `()` for a plain array.
         shape: `[...]`, without a batch axis.
         dtype: Type of one element.
+        is_ragged: Whether the array only says where the value is, which has no fixed size; see `Cells`.
     """
 
     path: Path
     shape: tuple[int, ...]
     dtype: np.dtype
+    is_ragged: bool = False
 
     @property
     def nbytes(self) -> int:

@@ -36,7 +36,7 @@ class Nest:
         stops = list(accumulate(len(codec.leaves) for codec in self._codecs))
         self._spans = list(zip([0, *stops], stops, strict=False))
         self.leaves: tuple[Leaf, ...] = tuple(
-            Leaf((*path, *leaf.path), leaf.shape, leaf.dtype)
+            Leaf((*path, *leaf.path), leaf.shape, leaf.dtype, leaf.is_ragged)
             for path, codec in zip(self._paths, self._codecs, strict=True)
             for leaf in codec.leaves
         )
@@ -92,6 +92,11 @@ class Nest:
                 return
             for (codec, own), path, part in zip(self._with(views), self._paths, parts, strict=True):
                 codec.encode(own, part, where + describe_path(path))
+
+    def first_part(self, batch: Any, where: str) -> Any:
+        """Returns what a batch holds for the first codec, `()` if there is none."""
+        parts = self._flatten(batch, where)
+        return parts[0] if parts else ()
 
     def _encode_apart(self, views: Views, values: Sequence[Any], where: str) -> None:
         """Stores a batch that is given as one value for each env."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import StateError
+from shoal.memory import Heap
 from shoal.structure.cast import fit
 from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
 from shoal.worker.driver import Driver
@@ -93,6 +94,7 @@ class EnvHost:
         self.first_row = 0
         self._slots: list[EnvSlot] = []
         self._records: list[Record] = []
+        self._heaps: list[Heap] = []
         self._read_actions: Callable[[int, int], list[Any]] = lambda first, last: []
         self._end_episode = AUTORESET[Autoreset.NEXT_STEP]
 
@@ -271,12 +273,15 @@ class EnvHost:
 
     def _attach(self, request: Attach) -> Reply:
         assert request.segment is not None
-        buffer = request.segment.buffer
+        buffer, rows = request.segment.buffer, request.actions.rows
         description, first, last = request.description, self.first_row, self.first_row + len(self._slots)
-        action_views = request.actions.views(buffer, 0)["action"]
+        # A mapping of its own for each, since a heap is mapped anew as it grows.
+        self._heaps = [heap.reopened() for heap in request.heaps_of(self.worker)]
+        taken, given = ([self._heaps[0]] * rows, [self._heaps[1]] * rows) if self._heaps else ((), ())
+        action_views = request.actions.views(buffer, 0, taken)["action"]
         self._read_actions = description.action.reader(action_views)
         self._records = [
-            Record(description, request.results.views(buffer, start), first, last)
+            Record(description, request.results.views(buffer, start, given), first, last)
             for start in (
                 request.actions.nbytes + index * request.results.nbytes for index in range(request.num_blocks)
             )

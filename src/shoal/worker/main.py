@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from shoal.memory import Bell, ControlMemory, Patience, Segment, watch
+from shoal.memory import Bell, ControlMemory, Heap, Patience, Segment, watch
 from shoal.memory.bell import give_up_cpu
 from shoal.worker.channel import Channel, ChannelClosedError
 from shoal.worker.failures import Failure
 from shoal.worker.host import EnvHost, Terminated
-from shoal.worker.messages import Attach, Close, Reply, Request, Step
+from shoal.worker.messages import ACTIONS, Attach, Close, Reply, Request, Step
 from shoal.worker.pickling import dumps_reply
 from shoal.worker.placement import Placement
 
@@ -106,7 +106,7 @@ def _serve(connection: Connection, host: EnvHost) -> None:
             else:
                 payload, descriptors = _receive(channel)
                 try:
-                    request = _loads_request(payload, descriptors)
+                    request = _loads_request(payload, descriptors, connection.worker)
                 except Exception as error:
                     failure = Failure.of(host.first_row, "receiving a request", error)
                     reply = Reply(connection.worker, sequence, failures=[failure])
@@ -165,11 +165,12 @@ def _receive(channel: Channel) -> tuple[bytes, list[int]]:
         raise ParentGoneError from None
 
 
-def _loads_request(payload: bytes, descriptors: list[int]) -> Request:
+def _loads_request(payload: bytes, descriptors: list[int], worker: int) -> Request:
     request: Request = pickle.loads(payload)
     if isinstance(request, Attach):
-        (fd,) = descriptors
-        return replace(request, segment=Segment(fd, os.fstat(fd).st_size))
+        fd, *heap_fds = descriptors
+        heaps = dict(zip((ACTIONS, worker), map(Heap, heap_fds), strict=False))
+        return replace(request, segment=Segment(fd, os.fstat(fd).st_size), heaps=heaps)
     return request
 
 

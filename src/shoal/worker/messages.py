@@ -6,15 +6,18 @@ nothing else tells which reply belongs to what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.memory import Layout, Segment
+from shoal.memory import Heap, Layout, Segment
 from shoal.worker.autoreset import Autoreset
 from shoal.worker.driver import Description, DriverFactory
 from shoal.worker.failures import Failure
 from shoal.worker.infos import Columns
+
+# Stands among the numbers of workers for the engine, which writes actions.
+ACTIONS = -1
 
 
 @dataclass(slots=True)
@@ -59,6 +62,8 @@ class Attach:
         actions: Layout of the actions, which lie in front of the blocks.
         num_blocks: How many result blocks follow.
         segment: The memory; backends replace it by a descriptor where they must.
+        heaps: Where ragged values are: under `ACTIONS` those of the engine, and under its number those of
+            each worker. Empty if there are none; backends replace them as they do the segment.
     """
 
     sequence: int
@@ -67,6 +72,16 @@ class Attach:
     actions: Layout
     num_blocks: int
     segment: Segment | None
+    heaps: Mapping[int, Heap] = field(default_factory=dict)
+
+    def descriptors(self, worker: int) -> list[int]:
+        """Returns the descriptors of what a worker needs of the memory: the segment's, then its heaps'."""
+        assert self.segment is not None
+        return [self.segment.fileno(), *(heap.fileno() for heap in self.heaps_of(worker))]
+
+    def heaps_of(self, worker: int) -> list[Heap]:
+        """Returns the heaps that a worker needs, the one with actions and its own; none if there are none."""
+        return [self.heaps[ACTIONS], self.heaps[worker]] if self.heaps else []
 
 
 @dataclass(slots=True)

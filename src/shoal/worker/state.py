@@ -30,11 +30,11 @@ def capture(env: Any) -> bytes:
         ) from error
 
 
-def restore(env: Any, state: bytes) -> None:
-    """Brings an env into a state of its own or of one that was constructed alike.
+def check(env: Any, state: bytes) -> Any:
+    """Returns what the state was taken of, an object of the env's class.
 
     Raises:
-        StateError: It is the state of an env of another class.
+        StateError: It was taken of an env of another class.
     """
     saved = pickle.loads(state)
     if type(saved).__qualname__ != type(env).__qualname__:
@@ -42,5 +42,11 @@ def restore(env: Any, state: bytes) -> None:
             f"this is the state of a {type(saved).__qualname__}, and the env is a {type(env).__qualname__}; "
             "restore it into envs that are constructed alike"
         )
+    return saved
+
+
+def restore(env: Any, state: bytes) -> None:
+    """Brings an env into a state of its own or of one that was constructed alike; raises as `check` does."""
+    saved = check(env, state)
     vars(env).clear()
     vars(env).update(vars(saved))

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from shoal.adapters.gymnasium.driver import Facts
 from shoal.errors import ArgumentError, ArgumentTypeError, SpecMismatchError
+from shoal.worker import by_value
 
 Pair = tuple[Space[Any], Space[Any]]  # batched space, single space
 
@@ -40,7 +41,7 @@ def _same(facts: Sequence[Facts]) -> Pair:
     first = facts[0].observation_space
     _require(
         facts,
-        lambda own: own.observation_space == first,
+        lambda own: is_same_space(own.observation_space, first),
         "observation_mode='same' however env {index} has the observation space {found}, but env 0 has {expected}; "
         "if only bounds differ and that is meant, use observation_mode='different'",
     )
@@ -89,11 +90,36 @@ def agree(facts: Sequence[Facts], observation_mode: Any) -> Agreement:
     action_space = facts[0].action_space
     _require(
         facts,
-        lambda own: own.action_space == action_space,
+        lambda own: is_same_space(own.action_space, action_space),
         "env {index} has the action space {found}, but env 0 has {expected}; all envs of a batch share one",
         lambda own: own.action_space,
     )
     return Agreement(batched, single, batch_space(action_space, len(facts)), action_space, facts[0])
+
+
+def is_same_space(a: Any, b: Any) -> bool:
+    """Tells whether two spaces are equal; those of a class without `==` are if their attributes are.
+
+    Each env brings spaces of its own, so that Python's identity would tell them all apart.
+    """
+    if a == b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if not any("__eq__" in vars(base) for base in type(a).__mro__[:-1]):
+        return _state(a) == _state(b)
+    if isinstance(a, spaces.Dict):
+        return list(a.spaces) == list(b.spaces) and all(map(is_same_space, a.spaces.values(), b.spaces.values()))
+    if isinstance(a, (spaces.Tuple, spaces.OneOf)):
+        return len(a.spaces) == len(b.spaces) and all(map(is_same_space, a.spaces, b.spaces))
+    if isinstance(a, spaces.Sequence):
+        return a.stack == b.stack and is_same_space(a.feature_space, b.feature_space)
+    return False
+
+
+def _state(space: Space[Any]) -> bytes:
+    """Returns all of a space but its random generator."""
+    return by_value.dumps({name: value for name, value in vars(space).items() if name != "_np_random"})
 
 
 def _require_equivalent(facts: Sequence[Facts], expected: Space[Any]) -> None:

@@ -17,7 +17,7 @@ from shoal.adapters.tf_agents.framework import framework
 from shoal.adapters.tf_agents.py_environment import PyEnvironment
 from shoal.engine import Engine, Options
 from shoal.errors import ArgumentError
-from shoal.worker import Call, Description
+from shoal.worker import Call, Description, DriverFactory
 from shoal.worker.calls import method_call
 
 
@@ -32,6 +32,7 @@ class EngineEnvironment(PyEnvironment):
         env_fns: Sequence[Callable[[], Any]],
         options: Options,
         *,
+        driver_factory: DriverFactory = PyEnvironmentDriver,
         setups: Sequence[Callable[[], Any]] = (),
         preload: Sequence[str] = (),
     ) -> None:
@@ -40,6 +41,7 @@ class EngineEnvironment(PyEnvironment):
         Args:
             env_fns: Constructors of envs.
             options: The engine's.
+            driver_factory: Makes a driver from a constructor.
             setups: Called in each worker before its envs are constructed.
             preload: Modules worth importing before workers are forked.
         """
@@ -53,7 +55,7 @@ class EngineEnvironment(PyEnvironment):
 
         self._engine = Engine(
             env_fns,
-            PyEnvironmentDriver,
+            driver_factory,
             resolve,
             options,
             setups=setups,
@@ -146,14 +148,18 @@ class EngineEnvironment(PyEnvironment):
 
         Raises:
             ArgumentError: There are more or fewer than envs.
+            StateError: One is no state of such an env; no env was changed.
         """
         if len(state) != self._num_envs:
             raise ArgumentError(f"state has {len(state)} entries for {self._num_envs} envs; give one for each")
-        time_steps = self._engine.call(Call(0, "set_state", calls.set_state), [(own,) for own in state])
+        each = [(own,) for own in state]
+        # All of them are looked at before any env is changed.
+        self._engine.call(Call(0, "set_state", calls.check_state), each)
+        time_steps = self._engine.call(Call(0, "set_state", calls.set_state), each)
         if any(time_step is None for time_step in time_steps):
             self._current_time_step = None
             return
-        self._engine.make_ready()
+        self._engine.make_ready(range(self._num_envs))
         ones = [self._codec.one(time_step, f"env {row}: ") for row, time_step in enumerate(time_steps)]
         self._current_time_step = nests.stack(ones)
 
@@ -163,8 +169,8 @@ class EngineEnvironment(PyEnvironment):
         if engine is not None:
             engine.close()
 
-    def _render(self, mode: str) -> np.ndarray:
-        frames = self._engine.call(method_call("render", (mode,)))
+    def _render(self, *mode: str) -> np.ndarray:
+        frames = self._engine.call(method_call("render", mode))
         for row, frame in enumerate(frames):
             if np.shape(frame) != np.shape(frames[0]):
                 raise ArgumentError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.adapters.tf_agents import calls
 from shoal.adapters.tf_agents.batch import EngineEnvironment
+from shoal.adapters.tf_agents.driver import LeavingDriver
 from shoal.engine import Options
 from shoal.errors import ArgumentError
+from shoal.worker import Call
 from shoal.worker.calls import method_call
 
 
@@ -38,7 +42,7 @@ class BatchedPyEnvironment(EngineEnvironment):
             backend="thread" if multithreading else "serial",
             num_workers=len(envs) if multithreading else 1,
         )
-        super().__init__([_Given(env) for env in envs], options)
+        super().__init__([_Given(env) for env in envs], options, driver_factory=LeavingDriver)
 
     @property
     def envs(self) -> Sequence[Any]:
@@ -52,6 +56,13 @@ class BatchedPyEnvironment(EngineEnvironment):
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns every env's frame, `[B, ...]`."""
         return self._render(mode)
+
+    def close(self) -> None:
+        """Closes the envs and ends the threads; idempotent. A batch that is dropped leaves the envs as they are."""
+        if not self._engine.is_closed:
+            with contextlib.suppress(Exception):
+                self._engine.call(Call(0, "close", calls.close_env))
+        super().close()
 
 
 class _Given:

@@ -6,9 +6,10 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.adapters.tf_agents.driver import find_attribute
 from shoal.errors import StateError
 from shoal.worker.host import EnvSlot
-from shoal.worker.state import capture, restore
+from shoal.worker.state import capture, check, restore
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class EnvState:
 
 def access(slot: EnvSlot, name: str) -> Any:
     """Returns an attribute of the env, or what stands for it if it is a method."""
-    attribute = getattr(slot.driver.env, name)
+    attribute = find_attribute(slot.driver.env, name)
     if getattr(attribute, "__self__", None) is not None and callable(attribute):
         return RemoteMethod(name)
     return attribute
@@ -43,18 +44,24 @@ def access(slot: EnvSlot, name: str) -> Any:
 
 def step(slot: EnvSlot, action: Any) -> tuple[Any, ...]:
     """Steps the env by itself and returns its time step, a plain tuple."""
-    return tuple(slot.driver.step(action)[0])
+    # A copy, since it may be read after the env's next step.
+    return copy.deepcopy(tuple(slot.driver.step(action)[0]))
 
 
 def reset(slot: EnvSlot) -> tuple[Any, ...]:
     """Resets the env by itself and returns its time step, a plain tuple."""
-    return tuple(slot.restart()[0])
+    return copy.deepcopy(tuple(slot.restart()[0]))
 
 
 def close(slot: EnvSlot) -> None:
     """Closes the env; whatever it is asked from then on is an error."""
     slot.driver.close()
     slot.resume()
+
+
+def close_env(slot: EnvSlot) -> None:
+    """Closes an env that its driver leaves open, because it belongs to somebody else."""
+    slot.driver.env.close()
 
 
 def get_state(slot: EnvSlot) -> EnvState:
@@ -70,11 +77,17 @@ def get_state(slot: EnvSlot) -> EnvState:
     return copy.deepcopy(EnvState(own, None, time_step))
 
 
+def check_state(slot: EnvSlot, state: EnvState) -> None:
+    """Raises `StateError` if it is no state of such an env."""
+    if not isinstance(state, EnvState):
+        raise StateError(f"expected a state of `get_state`, found {state!r}")
+    if state.pickled is not None:
+        check(slot.driver.env, state.pickled)
+
+
 def set_state(slot: EnvSlot, state: EnvState) -> tuple[Any, ...] | None:
     """Brings the env into a state, and returns its time step there, a plain tuple."""
     env = slot.driver.env
-    if not isinstance(state, EnvState):
-        raise StateError(f"expected a state of `get_state`, found {state!r}")
     if state.pickled is not None:
         restore(env, state.pickled)
     else:

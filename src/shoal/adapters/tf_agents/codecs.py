@@ -24,6 +24,14 @@ def codec_of(specs: Any) -> Codec:
     return codec
 
 
+def repacked(specs: Any, values: Any) -> Any:
+    """Returns the leaves of a nest of actions in the containers of their specs; raises `MisfitError`."""
+    try:
+        return nests.pack(specs, nests.flatten(values))
+    except ValueError as error:
+        raise MisfitError("action", str(error)) from None
+
+
 def describe(facts: Facts) -> Description:
     """Returns how the values of such envs travel.
 

@@ -46,6 +46,10 @@ class DmEnvironment(PyEnvironment):
         """Returns a public attribute of the environment."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self.find(name)
+
+    def find(self, name: str) -> Any:
+        """Returns an attribute of the environment, a private one, too."""
         return getattr(self._env, name)
 
     def observation_spec(self) -> Any:
@@ -78,9 +82,25 @@ class DmEnvironment(PyEnvironment):
             given.observation,
         )
 
+    def get_state(self) -> Any:
+        """Returns the environment's own state, if it has a `get_state`."""
+        return self._own("get_state")()
+
+    def set_state(self, state: Any) -> None:
+        """Brings the environment into a state of `get_state`."""
+        self._own("set_state")(state)
+
+    def _own(self, name: str) -> Any:
+        method = getattr(self._env, name, None)
+        if method is None:
+            raise NotImplementedError(f"{self._env} has no {name}")
+        return method
+
     def close(self) -> None:
-        """Closes the environment."""
-        self._env.close()
+        """Closes the environment, if it can be closed."""
+        close = getattr(self._env, "close", None)
+        if close is not None:
+            close()
 
 
 def _filled(specs: Any, value: float) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.adapters.tf_agents.dm_environment import DmEnvironment
+from shoal.adapters.tf_agents.errors import TfAgentsClosedError
 from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.gymnasium_env import GymnasiumEnvironment
 from shoal.adapters.tf_agents.py_environment import PyEnvironment
@@ -40,7 +41,7 @@ class PyEnvironmentDriver:
 
         def step(action: Any) -> Any:
             time_step = step_env(action)
-            if not isinstance(time_step, tuple):
+            if not isinstance(time_step, tuple) or len(time_step) != 4:
                 raise _no_time_step("step", time_step)
             return time_step, 0.0, False, False, _NOTHING
 
@@ -55,13 +56,13 @@ class PyEnvironmentDriver:
         if self._is_closed:
             raise _closed()
         time_step = self.env.reset()
-        if not isinstance(time_step, tuple):
+        if not isinstance(time_step, tuple) or len(time_step) != 4:
             raise _no_time_step("reset", time_step)
         return time_step, _NOTHING
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls a method of the env, or reads an attribute that is not callable."""
-        attribute = getattr(self.env, name)
+        attribute = find_attribute(self.env, name)
         return attribute(*args, **kwargs) if callable(attribute) else attribute
 
     def set_attribute(self, name: str, value: Any) -> None:
@@ -79,6 +80,13 @@ class PyEnvironmentDriver:
 
         self.step = step
         self.env.close()
+
+
+class LeavingDriver(PyEnvironmentDriver):
+    """Steps an env that belongs to somebody else, and does not close it."""
+
+    def close(self) -> None:
+        """Leaves the env as it is."""
 
 
 def as_py_environment(env: Any) -> Any:
@@ -112,4 +120,14 @@ def _no_time_step(method: str, value: Any) -> ArgumentTypeError:
 
 
 def _closed() -> ClosedError:
-    return ClosedError("the env was closed")
+    return TfAgentsClosedError("the env was closed")
+
+
+def find_attribute(env: Any, name: str) -> Any:
+    """Returns an attribute of the env or, with a Gymnasium or dm_env env, of that; private ones too."""
+    try:
+        return getattr(env, name)
+    except AttributeError:
+        if not isinstance(env, (GymnasiumEnvironment, DmEnvironment)):
+            raise
+        return env.find(name)

@@ -10,4 +10,4 @@ class TfAgentsClosedError(ClosedError, OSError):
     """The batch was used after `close()`."""
 
 
-STATE_ERRORS = StateErrors(closed=TfAgentsClosedError)
+STATE_ERRORS = StateErrors(closed=TfAgentsClosedError, has_halves=False)

@@ -48,7 +48,9 @@ OURS = Framework(TimeStep, array_spec.ArraySpec, array_spec.BoundedArraySpec)
 @cache
 def framework() -> Framework:
     """Returns tf-agents' classes if it can be imported, and makes shoal's envs pass for its `PyEnvironment`."""
-    if importlib.util.find_spec("tf_agents") is None:
+    spec = importlib.util.find_spec("tf_agents")
+    if spec is None or spec.origin is None:
+        # Any folder of that name on the path would be a package without a file.
         return OURS
     try:
         from tf_agents.environments import py_environment

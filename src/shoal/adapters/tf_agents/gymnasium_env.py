@@ -50,6 +50,10 @@ class GymnasiumEnvironment(PyEnvironment):
         """Returns a public attribute of the Gymnasium env or of one of its wrappers."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self.find(name)
+
+    def find(self, name: str) -> Any:
+        """Returns an attribute of the Gymnasium env or of one of its wrappers, a private one, too."""
         return self._env.get_wrapper_attr(name)
 
     def observation_spec(self) -> Any:
@@ -99,10 +103,25 @@ class GymnasiumEnvironment(PyEnvironment):
             )
         return self._env.render()
 
-    def seed(self, seed: int) -> int:
-        """Seeds the next reset, and returns the seed."""
-        self._seed = int(seed)
+    def seed(self, seed: int | None) -> int | None:
+        """Seeds the next reset, and returns the seed; None for none."""
+        self._seed = None if seed is None else int(seed)
         return self._seed
+
+    def get_state(self) -> Any:
+        """Returns the state, if the env has a `get_state` of its own."""
+        return self._own("get_state")(), self._info, self._seed, self._has_ended
+
+    def set_state(self, state: Any) -> None:
+        """Brings the env into a state of `get_state`."""
+        own, self._info, self._seed, self._has_ended = state
+        self._own("set_state")(own)
+
+    def _own(self, name: str) -> Any:
+        try:
+            return self.find(name)
+        except AttributeError:
+            raise NotImplementedError(f"{self._env} has no {name}") from None
 
     def close(self) -> None:
         """Closes the env."""
@@ -130,12 +149,14 @@ def spec_of(space: spaces.Space[Any], name: str) -> Any:
         case spaces.Box():
             return BoundedArraySpec(space.shape, space.dtype, _simplified(space.low), _simplified(space.high), name)
         case spaces.Dict():
-            return OrderedDict((key, spec_of(part, key)) for key, part in space.spaces.items())
+            return OrderedDict((key, spec_of(part, f"{name}/{key}")) for key, part in space.spaces.items())
         case spaces.Tuple():
             return tuple(spec_of(part, f"{name}/{index}") for index, part in enumerate(space.spaces))
+    root, _, place = name.partition("/")
+    at = f" at {place!r}" if place else ""
     raise ArgumentError(
-        f"the {name} space {space} cannot be a spec; use Box, Discrete, MultiDiscrete, MultiBinary, "
-        "or Dict and Tuple of them"
+        f"the {root} space {space}{at} cannot be a spec; use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and "
+        "Tuple of them"
     )
 
 

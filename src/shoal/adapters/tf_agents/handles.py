@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Thread
@@ -9,13 +10,14 @@ from typing import Any
 
 from shoal.adapters.tf_agents import calls
 from shoal.adapters.tf_agents.agreement import agree
-from shoal.adapters.tf_agents.codecs import TimeStepCodec, describe
+from shoal.adapters.tf_agents.codecs import TimeStepCodec, codec_of, describe, repacked
 from shoal.adapters.tf_agents.driver import PyEnvironmentDriver
 from shoal.adapters.tf_agents.errors import STATE_ERRORS
 from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.framework import framework
 from shoal.engine import Engine, Options, Promise
-from shoal.errors import ArgumentTypeError, StateError
+from shoal.errors import ArgumentTypeError, MisfitError, StateError, StepTimeoutError, WorkerDiedError
+from shoal.structure.ragged import empty_views
 from shoal.worker import Call, Description
 from shoal.worker.calls import method_call
 
@@ -135,21 +137,26 @@ class ProcessPyEnvironment:
         """Steps the env.
 
         Args:
-            action: One action, nested as its spec.
+            action: One action, nested as its spec or, if `flatten`, with its leaves. Copied.
             blocking: Whether to wait.
 
         Returns:
             The time step, its values in the types of their specs; a promise of it if not blocking.
         """
+        action = self._to_action(action)
         return self._time_step(Call(0, "step", calls.step, (action,)), blocking)
 
     def reset(self, blocking: bool = True) -> Any:
         """Resets the env and returns its time step, or a promise of it."""
-        return self._time_step(Call(0, "reset", calls.reset), blocking)
+        result = self._time_step(Call(0, "reset", calls.reset), blocking)
+        self._started().make_ready([self._row])
+        return result
 
     def render(self, mode: str = "rgb_array", blocking: bool = True) -> Any:
         """Returns the env's frame `[H, W, 3]`, or a promise of it."""
-        promise = self.call("render", mode)
+        if mode != "rgb_array":
+            raise NotImplementedError(f"Only rgb_array rendering mode is supported. Got {mode}")
+        promise = self.call("render")
         return promise() if blocking else promise
 
     def seed(self, seed: Any, blocking: bool = True) -> Any:
@@ -191,7 +198,9 @@ class ProcessPyEnvironment:
         if self._is_own:
             self._engine.close()
         elif not self._engine.is_closed:
-            self._engine.call_one(self._row, Call(0, "close", calls.close))()
+            # One that hangs is ended with the batch, and one whose worker has died has ended already.
+            with contextlib.suppress(StepTimeoutError, WorkerDiedError):
+                self._engine.call_one(self._row, Call(0, "close", calls.close))(self._engine.close_timeout)
 
     def _known(self) -> Facts:
         self._started()
@@ -209,6 +218,19 @@ class ProcessPyEnvironment:
 
     def _ask(self, call: Call) -> Promise:
         return self._started().call_one(self._row, call)
+
+    def _to_action(self, action: Any) -> Any:
+        """Returns a copy of an action in the containers and types of its spec; raises `MisfitError`."""
+        spec = self._known().action_spec
+        if self._flatten:
+            action = repacked(spec, action)
+        codec = codec_of(spec)
+        views = empty_views(codec, 1)
+        try:
+            codec.writer(views, "action")(0, action)
+        except MisfitError as misfit:
+            raise misfit.inside(f"env {self._row}: ") from None
+        return codec.reader(views)(0, 1)[0]
 
     def _time_step(self, call: Call, blocking: bool) -> Any:
         promise, codec = self._ask(call), TimeStepCodec(self._known().time_step_spec)

@@ -8,11 +8,12 @@ from typing import Any
 from shoal.adapters.gymnasium.registry import ForwardRegistry
 from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.batch import EngineEnvironment
+from shoal.adapters.tf_agents.codecs import repacked
 from shoal.adapters.tf_agents.handles import ProcessPyEnvironment
 from shoal.adapters.tf_agents.preload import modules_for
 from shoal.adapters.tf_agents.system_multiprocessing import state_setups
 from shoal.engine import Options
-from shoal.errors import ArgumentError, ArgumentTypeError, MisfitError
+from shoal.errors import ArgumentError, ArgumentTypeError
 from shoal.worker import Call
 from shoal.worker.calls import call_method
 
@@ -111,7 +112,7 @@ class ParallelPyEnvironment(EngineEnvironment):
 
     def _step(self, actions: Any) -> Any:
         if self._flatten:
-            actions = self._repacked(actions)
+            actions = repacked(self._own_action_spec, actions)
         return super()._step(actions)
 
     def seed(self, seeds: Sequence[Any]) -> list[Any]:
@@ -127,14 +128,7 @@ class ParallelPyEnvironment(EngineEnvironment):
         """Returns every env's frame, `[B, H, W, 3]`."""
         if mode != "rgb_array":
             raise NotImplementedError(f"Only rgb_array rendering mode is supported. Got {mode}")
-        return self._render(mode)
-
-    def _repacked(self, actions: Any) -> Any:
-        """Returns the leaves of a batch of actions in the containers of the action spec."""
-        try:
-            return nests.pack(self._own_action_spec, nests.flatten(actions))
-        except ValueError as error:
-            raise MisfitError("action", str(error)) from None
+        return self._render()
 
     # TF-Agents' own tests, and some programs, call these two.
 
