@@ -8,13 +8,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.error import CustomSpaceError
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import FrameStackObservation
-from vectors import every_backend, readable, vector, worker_processes
+from vectors import every_backend, readable, vector
 
-from shoal import ArgumentTypeError, AsyncVectorEnv, MisfitError, ShoalError
+from shoal import MisfitError
 from shoal.testing import Counter, Echo, Pixels, ReusedBuffer, Scripted
 from shoal.testing.equality import assert_same
 from shoal.testing.spaces import BOX_DTYPES
@@ -204,50 +203,6 @@ def test_subclass_of_a_known_space_is_that_space(backend):
         envs.reset(seed=0)
         actions = np.array([[0, 1], [-1, 0.5]], np.float32)
         assert_same(envs.step(actions)[0], actions)
-
-
-def unknown_spaces() -> dict[str, gym.Space[Any]]:
-    """Returns spaces whose values do not fit into memory of a fixed size, alone and deep inside."""
-
-    class Mission(gym.Space):
-        def sample(self, mask=None, probability=None):
-            return "abc"
-
-        def contains(self, value):
-            return value == "abc"
-
-    graph = Graph(Discrete(3), Discrete(3))
-    return {
-        "mission": Mission(),
-        "inside": Dict(a=Tuple((Discrete(2), Mission()))),
-        "sequence": Sequence(Discrete(3)),
-        "graph": graph,
-        "text": Text(3),
-        "one-of": OneOf([Discrete(3), Discrete(2)]),
-    }
-
-
-@pytest.mark.parametrize("role", ["observation", "action"])
-@pytest.mark.parametrize(
-    "name, backend",
-    [
-        *((name, "serial") for name in unknown_spaces()),
-        ("mission", "thread"),
-        ("mission", "process"),
-        ("text", "process"),
-    ],
-)
-def test_unknown_space_is_refused_with_a_way_out(backend, name, role):
-    """It is Gymnasium's error for that, says which class, and comes before a long run does."""
-    space = unknown_spaces()[name]
-    culprit = space["a"][1] if name == "inside" else space
-    env_fn = partial(Scripted, space, "abc") if role == "observation" else partial(Counter, action_space=space)
-    before = worker_processes()
-    with pytest.raises(CustomSpaceError, match=r"^Space of type `.*` is not supported") as caught:
-        AsyncVectorEnv([env_fn] * 2, backend=backend).close()
-    assert isinstance(caught.value, ArgumentTypeError) and isinstance(caught.value, ShoalError)
-    assert type(culprit).__name__ in str(caught.value) and "wrap the env" in str(caught.value)
-    assert worker_processes() <= before
 
 
 # Rewards and flags.

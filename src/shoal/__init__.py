@@ -9,7 +9,19 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shoal.adapters.gymnasium import AsyncVectorEnv, make
+    from shoal.adapters.gymnasium import AsyncVectorEnv, make, register_codec
+    from shoal.adapters.gymnasium.vector_utils import (
+        CloudpickleWrapper,
+        CustomSpaceError,
+        batch_space,
+        clear_mpi_env_vars,
+        concatenate,
+        create_empty_array,
+        create_shared_memory,
+        iterate,
+        read_from_shared_memory,
+        write_to_shared_memory,
+    )
     from shoal.adapters.tf_agents import ParallelPyEnvironment, ProcessPyEnvironment
     from shoal.backends import preload
     from shoal.errors import (
@@ -37,9 +49,20 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncVectorEnv": "shoal.adapters.gymnasium",
     "make": "shoal.adapters.gymnasium",
+    "register_codec": "shoal.adapters.gymnasium",
     "ParallelPyEnvironment": "shoal.adapters.tf_agents",
     "ProcessPyEnvironment": "shoal.adapters.tf_agents",
     "preload": "shoal.backends",
+    "CloudpickleWrapper": "shoal.adapters.gymnasium.vector_utils",
+    "CustomSpaceError": "shoal.adapters.gymnasium.vector_utils",
+    "batch_space": "shoal.adapters.gymnasium.vector_utils",
+    "clear_mpi_env_vars": "shoal.adapters.gymnasium.vector_utils",
+    "concatenate": "shoal.adapters.gymnasium.vector_utils",
+    "create_empty_array": "shoal.adapters.gymnasium.vector_utils",
+    "create_shared_memory": "shoal.adapters.gymnasium.vector_utils",
+    "iterate": "shoal.adapters.gymnasium.vector_utils",
+    "read_from_shared_memory": "shoal.adapters.gymnasium.vector_utils",
+    "write_to_shared_memory": "shoal.adapters.gymnasium.vector_utils",
     "available_cpus": "shoal.worker.cpus",
 }
 
@@ -48,6 +71,8 @@ __all__ = [
     "ArgumentTypeError",
     "AsyncVectorEnv",
     "ClosedError",
+    "CloudpickleWrapper",
+    "CustomSpaceError",
     "EnvError",
     "MisfitError",
     "NoPendingCallError",
@@ -64,8 +89,17 @@ __all__ = [
     "StepTimeoutError",
     "WorkerDiedError",
     "available_cpus",
+    "batch_space",
+    "clear_mpi_env_vars",
+    "concatenate",
+    "create_empty_array",
+    "create_shared_memory",
+    "iterate",
     "make",
     "preload",
+    "read_from_shared_memory",
+    "register_codec",
+    "write_to_shared_memory",
 ]
 
 

@@ -4,6 +4,7 @@ from shoal.structure.codec import ArrayCodec, Codec, Reader, Views, Writer
 from shoal.structure.leaf import Leaf
 from shoal.structure.nest import Nest
 from shoal.structure.one_of import OneOfCodec
+from shoal.structure.parts import PartsCodec
 from shoal.structure.ragged import ListPacker, Packer, PicklePacker, RaggedCodec, StackPacker
 from shoal.structure.text import TextCodec
 
@@ -15,6 +16,7 @@ __all__ = [
     "Nest",
     "OneOfCodec",
     "Packer",
+    "PartsCodec",
     "PicklePacker",
     "RaggedCodec",
     "Reader",

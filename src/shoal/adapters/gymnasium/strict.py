@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from shoal.adapters.gymnasium.codecs import codec_of
 from shoal.adapters.gymnasium.dispatch import SpaceFunction
 from shoal.errors import MisfitError
 from shoal.structure import Codec, Leaf, Reader, Views, Writer
@@ -93,6 +94,11 @@ class StrictCodec:
         """Takes the space and the codec of its values."""
         self._space = space
         self._codec = codec
+
+    @classmethod
+    def of(cls, space: Any) -> StrictCodec:
+        """Returns the strict codec of a space."""
+        return cls(space, codec_of(space))
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

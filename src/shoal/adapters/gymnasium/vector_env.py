@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,12 @@ from shoal.adapters.gymnasium.arguments import check_env_fns, choose_start_metho
 from shoal.adapters.gymnasium.autoreset import AutoresetMode
 from shoal.adapters.gymnasium.autoreset import autoreset_mode as to_autoreset_mode
 from shoal.adapters.gymnasium.codecs import codec_of
-from shoal.adapters.gymnasium.driver import Facts, GymnasiumDriver
+from shoal.adapters.gymnasium.driver import Facts
 from shoal.adapters.gymnasium.errors import STATE_ERRORS
+from shoal.adapters.gymnasium.extras import Extras
 from shoal.adapters.gymnasium.handles import WorkerHandle
 from shoal.adapters.gymnasium.registry import ForwardRegistry
+from shoal.adapters.gymnasium.strict import StrictCodec
 from shoal.engine import Engine, Options, StepBatch
 from shoal.engine.seeding import seeds_for
 from shoal.errors import ArgumentError, ArgumentTypeError
@@ -68,6 +70,8 @@ class AsyncVectorEnv(VectorEnv):
         seeding: str = "increment",
         worker_init: Callable[[], Any] | None = None,
         worker_threads: int | None = None,
+        strict: bool = False,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
         """Starts the workers and constructs the envs, each exactly once, in its worker.
 
@@ -97,6 +101,11 @@ class AsyncVectorEnv(VectorEnv):
             worker_init: Called in each worker before its envs are constructed.
             worker_threads: Threads that numerical libraries may use in a worker; None for one, or what
                 `OMP_NUM_THREADS` and its like say.
+            strict: Whether observations and actions must lie in their spaces: within the bounds, without NaN and
+                without other keys. Otherwise only shape and type are checked.
+            extras: What the envs give at every reset and step beside their observations, by name: a space, for
+                what is in the info under that name; or a space and the name of a method of the env. It arrives
+                through shared memory as `infos[name]`, `[B, ...]`.
 
         Raises:
             ArgumentError, ArgumentTypeError: An argument makes no sense.
@@ -133,18 +142,18 @@ class AsyncVectorEnv(VectorEnv):
             worker_init=worker_init,
             worker_threads=worker_threads,
         )
+        self._extras = Extras(extras)
         agreed: list[Agreement] = []
 
         def resolve(facts: list[Facts]) -> Description:
-            # A space of an unknown class often equals no other env's, but that is not what is wrong with it.
-            for space in (facts[0].observation_space, facts[0].action_space):
-                codec_of(space)
             agreed.append(agree(facts, observation_mode))
-            return Description(codec_of(agreed[0].single_observation_space), codec_of(agreed[0].single_action_space))
+            observation, action = agreed[0].single_observation_space, agreed[0].single_action_space
+            codec = StrictCodec.of if strict else codec_of
+            return Description(self._extras.beside(codec(observation), codec), codec(action))
 
         self._engine = Engine(
             self.env_fns,
-            GymnasiumDriver,
+            self._extras.driver_factory(),
             resolve,
             options,
             setups=[ForwardRegistry.here()],
@@ -201,8 +210,7 @@ class AsyncVectorEnv(VectorEnv):
         Returns:
             Observations, `[B, ...]` each leaf, and infos.
         """
-        self.observations, infos = self._engine.reset(*self._reset_arguments(seed, options))
-        return self.observations, infos
+        return self._shown(*self._engine.reset(*self._reset_arguments(seed, options)))
 
     def reset_async(
         self,
@@ -221,8 +229,7 @@ class AsyncVectorEnv(VectorEnv):
         Raises:
             StepTimeoutError: It is not complete; it stays pending and may be waited for again.
         """
-        self.observations, infos = self._engine.reset_wait(timeout)
-        return self.observations, infos
+        return self._shown(*self._engine.reset_wait(timeout))
 
     def step(self, actions: Any) -> StepReturn:
         """Steps every env.
@@ -318,10 +325,19 @@ class AsyncVectorEnv(VectorEnv):
         self.close()
 
     def _returned(self, batch: StepBatch) -> StepReturn:
-        self.observations = batch.observations
-        if batch.final_observations:
-            _add_final_observations(batch.infos, batch.final_observations, self.num_envs)
-        return batch[:5]
+        observations, rewards, terminations, truncations, infos, finals = batch
+        if finals:
+            if self._extras:
+                finals = self._extras.unpack_finals(finals, infos, self.num_envs)
+            _add_final_observations(infos, finals, self.num_envs)
+        observations, infos = self._shown(observations, infos)
+        return observations, rewards, terminations, truncations, infos
+
+    def _shown(self, observations: Any, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if self._extras:
+            observations = self._extras.unpack(observations, infos, self.num_envs)
+        self.observations = observations
+        return observations, infos
 
 
 def _add_final_observations(infos: dict[str, Any], finals: dict[int, Any], num_envs: int) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
-
-import numpy as np
 
 from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.array_spec import ArraySpec
@@ -13,7 +10,8 @@ from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.framework import framework
 from shoal.adapters.tf_agents.time_step import TimeStep
 from shoal.errors import MisfitError
-from shoal.structure import ArrayCodec, Codec, Leaf, Nest, Reader, Views, Writer
+from shoal.structure import ArrayCodec, Codec, Nest, PartsCodec
+from shoal.structure.ragged import empty_views
 from shoal.worker import Description
 
 
@@ -41,62 +39,13 @@ def describe(facts: Facts) -> Description:
     return Description(TimeStepCodec(facts.time_step_spec), codec_of(facts.action_spec))
 
 
-class TimeStepCodec:
-    """A time step, of any class, as its four parts.
-
-    Attributes:
-        leaves: All leaves; paths start with the part's name.
-    """
+class TimeStepCodec(PartsCodec):
+    """A time step, of any class, as its four parts."""
 
     def __init__(self, spec: TimeStep) -> None:
         """Takes the specs of the four parts."""
+        super().__init__(TimeStep._fields, [codec_of(part) for part in spec])
         self._spec = spec
-        self._codecs = [codec_of(part) for part in spec]
-        stops = list(accumulate(len(codec.leaves) for codec in self._codecs))
-        self._spans = list(zip([0, *stops], stops, strict=False))
-        self.leaves: tuple[Leaf, ...] = tuple(
-            Leaf((name, *leaf.path), leaf.shape, leaf.dtype)
-            for name, codec in zip(TimeStep._fields, self._codecs, strict=True)
-            for leaf in codec.leaves
-        )
-
-    def writer(self, views: Views, where: str) -> Writer:
-        """Returns a function that stores one time step in one row; errors name the part, not `where`."""
-        write_step_type, write_reward, write_discount, write_observation = (
-            codec.writer(views[start:stop], name)
-            for name, codec, (start, stop) in zip(TimeStep._fields, self._codecs, self._spans, strict=True)
-        )
-
-        def write(row: int, time_step: Any) -> None:
-            step_type, reward, discount, observation = time_step
-            write_step_type(row, step_type)
-            write_reward(row, reward)
-            write_discount(row, discount)
-            write_observation(row, observation)
-
-        return write
-
-    def reader(self, views: Views) -> Reader:
-        """Returns a function that gives rows as separate time steps, copies."""
-        readers = [
-            codec.reader(views[start:stop]) for codec, (start, stop) in zip(self._codecs, self._spans, strict=True)
-        ]
-
-        def read(first: int, last: int) -> list[Any]:
-            return [TimeStep(*parts) for parts in zip(*(read(first, last) for read in readers), strict=True)]
-
-        return read
-
-    def encode(self, views: Views, batch: Any, where: str) -> None:
-        """Stores a batch of time steps; errors name the part, not `where`."""
-        for part, name, codec, (start, stop) in zip(batch, TimeStep._fields, self._codecs, self._spans, strict=True):
-            codec.encode(views[start:stop], part, name)
-
-    def batch(self, views: Views) -> TimeStep:
-        """Returns the batch as one time step, `[B, ...]` each leaf, views."""
-        return TimeStep(
-            *(codec.batch(views[start:stop]) for codec, (start, stop) in zip(self._codecs, self._spans, strict=True))
-        )
 
     def one(self, time_step: Any, where: str) -> Any:
         """Returns one time step in the types of its specs and in the framework's class, a copy.
@@ -104,7 +53,7 @@ class TimeStepCodec:
         Raises:
             MisfitError: A value does not fit; the text begins with `where`.
         """
-        views = [np.empty((1, *leaf.shape), leaf.dtype) for leaf in self.leaves]
+        views = empty_views(self, 1)
         try:
             self.writer(views, "")(0, time_step)
         except MisfitError as misfit:
