@@ -34,7 +34,7 @@ from shoal.cli.surroundings import Surroundings
 
 CPUS = 2
 GIB = 2**30
-SYNC, ASYNC = "gymnasium-sync", "gymnasium-async"
+SYNC, ASYNC, PIPE = "gymnasium-sync", "gymnasium-async", "gymnasium-pipe"
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,9 @@ TARGETS: Mapping[str, Speed | StartUp] = {
     "pong-16": Speed("ALE/Pong-v5", 16, {IDEAL: 0.90}),
     "halfcheetah-64": Speed("HalfCheetah-v5", 64, {SYNC: 1.3, ASYNC: 2.5}),
     "latency": Latency("CartPole-v1", 2, {ASYNC: 0.25}),
+    "mixed-64": Speed("space_envs:Mixed-v0", 64, {ASYNC: 3.0, IDEAL: 0.85}),
+    "text-64": Speed("space_envs:Mission-v0", 64, {PIPE: 2.0}),
+    "sequence-64": Speed("space_envs:Objects-v0", 64, {PIPE: 2.0}),
     "start-up": StartUp("CartPole-v1", 64, max_seconds=5.0, max_gib=2.0),
 }
 

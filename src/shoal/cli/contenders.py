@@ -121,6 +121,11 @@ def _make_gymnasium_async(cell: Cell) -> Steppable:
     return gymnasium.vector.AsyncVectorEnv([make_env] * cell.num_envs)
 
 
+def _make_gymnasium_pipe(cell: Cell) -> Steppable:
+    make_env = _DeafToInterrupts(cell.make_env, os.getpid())
+    return gymnasium.vector.AsyncVectorEnv([make_env] * cell.num_envs, shared_memory=False)
+
+
 @dataclass(frozen=True, slots=True)
 class _DeafToInterrupts:
     """A constructor that leaves Ctrl-C to the parent: workers would each print a traceback."""
@@ -150,5 +155,7 @@ CONTENDERS: Mapping[str, Contender] = {
         Contender("shoal-thread", _make_shoal_thread),
         Contender("gymnasium-sync", _make_gymnasium_sync),
         Contender("gymnasium-async", _make_gymnasium_async, _abort_gymnasium_async),
+        # For spaces that its shared memory does not take.
+        Contender("gymnasium-pipe", _make_gymnasium_pipe, _abort_gymnasium_async),
     )
 }

@@ -68,7 +68,7 @@ class TextCodec:
         (view,) = views
 
         def read(first: int, last: int) -> list[str]:
-            return [_to_text(row) for row in view[first:last]]
+            return _to_texts(view[first:last])
 
         return read
 
@@ -85,7 +85,13 @@ class TextCodec:
         return f"TextCodec({self.max_length})"
 
 
-def _to_text(row: np.ndarray) -> str:
-    ends = np.flatnonzero(row == 0)
-    length = int(ends[0]) if len(ends) else len(row)
-    return (row[:length] - 1).astype("<i4").tobytes().decode("utf-32-le", "surrogatepass")
+def _to_texts(rows: np.ndarray) -> list[str]:
+    """Returns the text of each row; all characters are decoded at once."""
+    count, width = rows.shape
+    if not count or not width:
+        return [""] * count
+    is_end = rows == 0
+    lengths = np.where(is_end.any(axis=1), is_end.argmax(axis=1), width)
+    characters = np.maximum(rows - 1, 0).astype("<i4").tobytes().decode("utf-32-le", "surrogatepass")
+    starts = range(0, count * width, width)
+    return [characters[start : start + length] for start, length in zip(starts, lengths.tolist(), strict=True)]

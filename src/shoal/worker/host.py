@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import StateError
+from shoal.errors import MisfitError, StateError
 from shoal.memory import Heap
 from shoal.structure.cast import fit
 from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
@@ -33,17 +33,18 @@ class EnvSlot:
     Attributes:
         row: Its row in the batch.
         step: What the host calls to step it; modes and failures replace it.
-        last_observation: What it observed last, for a reset that leaves it alone.
+        block: Where its last observation is, for a reset that leaves it alone; -1 for nowhere. Keeping the
+            observation itself would cost: its memory could not be used again for the next one.
     """
 
-    __slots__ = ("driver", "host", "last_observation", "row", "step")
+    __slots__ = ("block", "driver", "host", "row", "step")
 
     def __init__(self, host: EnvHost, row: int, driver: Driver) -> None:
         """An env that was not reset yet."""
         self.host = host
         self.row = row
         self.driver = driver
-        self.last_observation: Any = None
+        self.block = -1
         self.refuse("it has not been reset yet")
 
     def refuse(self, reason: str) -> None:
@@ -143,7 +144,8 @@ class EnvHost:
     def _step(self, request: Step) -> Reply:
         slots = self._slots_of(request.rows)
         first, last = request.rows or (self.first_row, self.first_row + len(slots))
-        record = self.record = self._records[request.block]
+        block = request.block
+        record = self.record = self._records[block]
         write, end_episode = record.write_observation, self._end_episode
         marks, mark = self._marks, self._mark
         rewards: list[Any] = []
@@ -160,7 +162,7 @@ class EnvHost:
                 if terminated or truncated:
                     observation, info = end_episode(slot, observation, info)
                 write(row - 1, observation)
-                slot.last_observation = observation
+                slot.block = block
                 if info:
                     # A copy: envs may share one dictionary, and each fills it in its turn.
                     infos.append((row - 1, dict(info)))
@@ -213,13 +215,14 @@ class EnvHost:
                     # Its own copy: an env that takes something out of its options takes it from nobody else.
                     observation, info = slot.restart(request.seeds[row], copy.deepcopy(request.options[row]))
                     record.write_observation(row, observation)
-                    slot.last_observation = observation
+                    slot.block = request.block
                     if info:
                         infos.append((row, dict(info)))
-                elif slot.last_observation is None:
-                    raise StateError(f"env {row} has no observation to keep: it was never reset; reset it, too")
+                elif slot.block < 0:
+                    raise StateError(f"env {row} has no observation to keep; reset it, too")
                 else:
-                    record.write_observation(row, slot.last_observation)
+                    record.copy_observation(row, self._records[slot.block])
+                    slot.block = request.block
             except Terminated:
                 raise
             except BaseException as error:
@@ -294,6 +297,9 @@ class EnvHost:
     def _fail(self, slot: EnvSlot, doing: str, error: BaseException, failures: list[Failure]) -> None:
         failures.append(Failure.of(slot.row, doing, error))
         slot.refuse(f"its last {doing} raised {type(error).__name__}")
+        if isinstance(error, MisfitError):
+            # A part of it may have been written over the last one.
+            slot.block = -1
 
 
 def _scalar(value: Any, dtype: np.dtype, name: str) -> Any:
