@@ -31,7 +31,7 @@ test: $(VENV)/.dev ## Run the tests; ARGS="-k name" picks some, JOBS=4 runs more
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-tf-agents: $(TF_VENV)/.tf-agents ## Run the tests that need the real TF-Agents, in an environment of its own
-	$(TF_VENV)/bin/python -m pytest tests/tf_agents $(ARGS)
+	$(TF_VENV)/bin/python -m pytest tests/with_tf_agents $(ARGS)
 
 check: $(VENV)/.dev ## Check style, format and types
 	$(BIN)/ruff check .

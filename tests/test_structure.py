@@ -437,7 +437,8 @@ def test_misfit_inside_a_batch_is_named_by_path_and_env(batch, where, problem):
     """A wrong action is the caller's mistake; which part of it is wrong is what they need to know."""
     with pytest.raises(MisfitError) as caught:
         NESTED.encode(views_of(NESTED), batch, "action")
-    assert caught.value.where == where
+    row = "" if caught.value.row is None else f"env {caught.value.row}: "
+    assert row + caught.value.where == where
     assert caught.value.problem.startswith(problem)
 
 

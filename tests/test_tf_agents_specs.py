@@ -1,6 +1,6 @@
 """TF-Agents' specs, time steps, nests and base class of envs, in the words of its contract and without TF-Agents.
 
-That they do what the original does is tested beside the original, in `tests/tf_agents`.
+That they do what the original does is tested beside the original, in `tests/with_tf_agents`.
 """
 
 from __future__ import annotations

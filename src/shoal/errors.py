@@ -45,7 +45,10 @@ class MisfitError(ShoalError, ValueError):
     Attributes:
         where: What the value is, from the outside in, e.g. `"env 3: observation['camera']"`.
         problem: What was expected and what was found.
+        row: Which value of a batch it is, where that is not part of `where` yet; None if it is, or is unknown.
     """
+
+    row: int | None = None
 
     def __init__(self, where: str, problem: str) -> None:
         """Joins the two into the message."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from shoal.backends import entry
-from shoal.backends.server import interpreter, is_gone, with_path
+from shoal.backends.server import PRELOAD, interpreter, is_gone, with_path
 from shoal.backends.worker_process import WorkerProcess
 from shoal.errors import StartError, StartTimeoutError
 from shoal.worker.channel import ChannelClosedError, channel_pair
@@ -31,6 +31,7 @@ class ForkServer:
         # Reentrant: a batch may be collected as garbage, and so closed, in the middle of another's start.
         self._lock = threading.RLock()
         self._is_talking = False
+        self._modules = set(preload)
         self._ended: dict[int, int] = {}
         # How many workers were asked for: the number of the last request.
         self._asked = 0
@@ -57,6 +58,16 @@ class ForkServer:
             raise StartError(f"the process that starts workers cannot be started: {error}") from error
         finally:
             os.close(theirs_fd)
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Has it import what it has not yet been told to, before it starts the next worker."""
+        with self._lock:
+            missing = [module for module in modules if module not in self._modules]
+            self._modules.update(missing)
+            if missing:
+                with contextlib.suppress(ChannelClosedError):
+                    # Whoever asks for a worker will hear that it has gone.
+                    self._channel.send(pickle.dumps((0, PRELOAD, missing)))
 
     @property
     def pid(self) -> int:

@@ -49,6 +49,7 @@ def acquire(preload: Sequence[str]) -> ForkServer:
             _shared.server = None
         if _shared.server is None:
             _shared.server = ForkServer(preload)
+        _shared.server.preload(preload)
         _shared.users += 1
         return _shared.server
 
@@ -81,8 +82,7 @@ def preload(*modules: str) -> None:
         if not _shared.keeps:
             atexit.register(_stop_keeping)
         _shared.keeps = True
-        if _shared.server is None:
-            release(acquire([*DEFAULT_PRELOAD, *modules]))
+        release(acquire([*DEFAULT_PRELOAD, *modules]))
 
 
 def launcher_pid() -> int | None:

@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from shoal.backends import entry
 from shoal.worker.channel import Channel, ChannelClosedError
 
+# Stands for a start method in a message that asks for no worker but for imports.
+PRELOAD = "preload"
 # Descriptors a spawned worker finds its order and its connections by.
 _SPAWNED = "from shoal.backends.server import spawned; spawned({order_fd}, {descriptors})"
 
@@ -33,15 +35,18 @@ def serve(channel_fd: int, parent_pid: int, preload: Sequence[str]) -> None:
     # time by session, giving up the CPU (see `memory.bell`) helps only processes of the same one.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for module in preload:
+    _import(preload)
+    _Server(Channel(socket.socket(fileno=channel_fd), takes_descriptors=True), parent_pid).run()
+    os._exit(0)
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    server = _Server(Channel(socket.socket(fileno=channel_fd), takes_descriptors=True), parent_pid)
     # Objects that exist now are never looked at by a collector again, so their pages stay shared.
     gc.collect()
     gc.freeze()
-    server.run()
-    os._exit(0)
 
 
 class _Server:
@@ -79,6 +84,9 @@ class _Server:
 
     def _start(self, payload: bytes, descriptors: list[int]) -> None:
         number, method, order = pickle.loads(payload)
+        if method == PRELOAD:
+            _import(order)
+            return
         try:
             pid = self._fork(order, descriptors) if method == "forkserver" else self._spawn(order, descriptors)
         except OSError as error:

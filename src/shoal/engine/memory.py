@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.engine.options import Options
+from shoal.errors import MisfitError
 from shoal.memory import Block, Blocks, Heap, Layout, Segment
 from shoal.structure import ArrayCodec
 from shoal.worker import Attach, Autoreset, Description
@@ -59,7 +60,10 @@ class BatchMemory:
 
     def encode_actions(self, actions: Any) -> None:
         """Stores a batch of actions; raises `MisfitError`."""
-        self._encode(self._action_views, actions, "action")
+        try:
+            self._encode(self._action_views, actions, "action")
+        except MisfitError as misfit:
+            raise misfit if misfit.row is None else misfit.inside(f"env {misfit.row}: ") from None
 
     def take_observations(self, block: Block) -> tuple[Any, dict[int, Any]]:
         """Returns the batch of observations, for the caller to keep, and the last ones of ended episodes.

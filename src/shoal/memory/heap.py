@@ -7,6 +7,7 @@ past the end of its mapping maps it anew. Nothing is sent, and no one has to be 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable
@@ -105,4 +106,7 @@ def _extend(fd: int, length: int, nbytes: int) -> None:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, length, nbytes - length)
     except (OSError, OverflowError) as error:
+        # What is not reserved must not be taken for reserved at the next try.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, length)
         raise SharedMemoryError(f"a value needs more shared memory than there is: {error}") from error

@@ -31,11 +31,11 @@ def to_array(value: Any, dtype: np.dtype, where: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise MisfitError(where, f"expected {dtype}, found {_brief(value)}, which is no array: {error}") from None
+        raise MisfitError(where, f"expected {dtype}, found {_kind(value)}, which is no array: {error}") from None
     if array.dtype.kind not in "biuf" and array.dtype != dtype:
         if array.size == 0 and isinstance(value, (list, tuple)):
             return array.astype(dtype)
-        raise MisfitError(where, f"expected {dtype}, found {_brief(value)}, which is no array of numbers")
+        raise MisfitError(where, f"expected {dtype}, found {_kind(value)}, which is no array of numbers")
     # An empty list says nothing about its type, and NumPy takes it for float64.
     if array.size == 0 and isinstance(value, (list, tuple)):
         return array.astype(dtype)
@@ -81,6 +81,11 @@ def _offender(array: np.ndarray, same: Any) -> str:
     return str(array[~np.asarray(same)].flat[0])
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
+    """Returns a value as Python writes it, or the beginning of that, for a message."""
     text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__} {brief(value)}"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.errors import MisfitError
-from shoal.structure.cast import cast, fit, to_array
+from shoal.structure.cast import brief, cast, fit, to_array
 from shoal.structure.leaf import Leaf
 
 # One array `[B, ...]` for each leaf, and `Cells` for one that is ragged.
@@ -42,11 +42,18 @@ class Codec(Protocol):
         """Returns what the user calls a batch of these values, a view where it can be one."""
 
 
+def is_sized(value: Any) -> bool:
+    """Tells whether a value is a sequence of values, or an array of them."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict))
+
+
 def encode_each(codec: Codec, views: Views, batch: Any, where: str) -> None:
     """Stores a batch that is a sequence with one value for each env."""
     rows = len(views[0])
-    if isinstance(batch, (str, bytes, dict)) or not hasattr(batch, "__len__"):
-        raise MisfitError(where, f"expected a tuple with one value for each of {rows} envs, found {batch!r}")
+    if not is_sized(batch):
+        raise MisfitError(where, f"expected a tuple with one value for each of {rows} envs, found {brief(batch)}")
     if len(batch) != rows:
         raise MisfitError(where, f"expected {rows}, one for each env, found {len(batch)}")
     write = codec.writer(views, where)
@@ -54,7 +61,8 @@ def encode_each(codec: Codec, views: Views, batch: Any, where: str) -> None:
         try:
             write(row, value)
         except MisfitError as misfit:
-            raise misfit.inside(f"env {row}: ") from None
+            misfit.row = row
+            raise
 
 
 class ArrayCodec:

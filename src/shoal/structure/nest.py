@@ -108,7 +108,8 @@ class Nest:
             try:
                 write(row, value)
             except MisfitError as misfit:
-                raise misfit.inside(f"env {row}: ") from None
+                misfit.row = row
+                raise
 
     def batch(self, views: Views) -> Any:
         """Returns the nest of batches; containers are new, arrays are the views."""
@@ -152,7 +153,7 @@ def _flatten_loosely(tree: Any, value: Any, where: str, items: list[Any]) -> Non
             for key in optree.tree_structure(tree).entries():  # type: ignore[arg-type]
                 _flatten_loosely(tree[key], value[key], f"{where}[{key!r}]", items)
         case tuple() | list():
-            if not _is_sequence(value):
+            if not is_sequence(value):
                 raise MisfitError(where, f"expected a tuple of {len(tree)}, found {_kind(value)}")
             if len(value) != len(tree):
                 raise MisfitError(where, f"expected a tuple of {len(tree)}, found {len(value)} items")
@@ -162,7 +163,8 @@ def _flatten_loosely(tree: Any, value: Any, where: str, items: list[Any]) -> Non
             items.append(value)
 
 
-def _is_sequence(value: Any) -> bool:
+def is_sequence(value: Any) -> bool:
+    """Tells whether a value may stand for a tuple."""
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
@@ -174,7 +176,7 @@ def _is_list_of_tuples(batch: Any) -> bool:
 
 def _is_one_per_env(batch: Any, tree: Any) -> bool:
     """Tells whether a batch is a sequence of single values rather than a nest of batches."""
-    if not _is_sequence(batch):
+    if not is_sequence(batch):
         return False
     container = Mapping if isinstance(tree, dict) else Sequence
     return all(isinstance(item, container) and not isinstance(item, str) for item in batch)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import MisfitError
+from shoal.structure.cast import brief
 from shoal.structure.codec import Codec, Reader, Views, Writer, encode_each
 from shoal.structure.leaf import Leaf
 
@@ -45,7 +46,7 @@ class OneOfCodec:
         ]
 
         def write(row: int, value: Any) -> None:
-            index, content = _checked(value, len(writers), where)
+            index, content = check_pair(value, len(writers), where)
             writers[index](row, content)
             tags[row] = index
 
@@ -80,9 +81,10 @@ class OneOfCodec:
         return f"OneOfCodec({self._options})"
 
 
-def _checked(value: Any, count: int, where: str) -> tuple[int, Any]:
+def check_pair(value: Any, count: int, where: str) -> tuple[int, Any]:
+    """Returns index and value of a pair; raises `MisfitError` if it is none, or of an index that there is not."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise MisfitError(where, f"expected a pair (index, value), found {value!r}")
+        raise MisfitError(where, f"expected a pair (index, value), found {brief(value)}")
     index, content = value
     if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < count:
         raise MisfitError(where, f"expected an index from 0 to {count - 1} in front, found {index!r}")

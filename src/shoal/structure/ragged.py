@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.errors import MisfitError
+from shoal.structure.cast import brief
 from shoal.structure.cells import WORDS, LooseCells
-from shoal.structure.codec import Codec, Reader, Views, Writer, encode_each
+from shoal.structure.codec import Codec, Reader, Views, Writer, encode_each, is_sized
 from shoal.structure.leaf import Leaf
 from shoal.structure.nest import Nest
 
@@ -84,8 +85,8 @@ class ListPacker:
 
     def pack(self, value: Any, where: str) -> bytes:
         """Returns the values as bytes."""
-        if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__len__"):
-            raise MisfitError(where, f"expected a tuple of values, found {value!r} of type {type(value).__name__}")
+        if not is_sized(value):
+            raise MisfitError(where, f"expected a tuple of values, found {brief(value)} of type {type(value).__name__}")
         views = empty_views(self._item, len(value))
         write = self._item.writer(views, where)
         for position, item in enumerate(value):
@@ -112,11 +113,18 @@ class StackPacker:
     def pack(self, value: Any, where: str) -> bytes:
         """Returns the batch as bytes."""
         part = self._item.first_part(value, where) if isinstance(self._item, Nest) else value
-        if not hasattr(part, "__len__"):
-            raise MisfitError(where, f"expected a batch of values, found {value!r}")
+        if not is_sized(part):
+            raise MisfitError(where, f"expected a batch of values, found {brief(value)}")
         length = len(part)
         views = empty_views(self._item, length)
-        self._item.encode(views, value, where)
+        try:
+            self._item.encode(views, value, where)
+        except MisfitError as misfit:
+            if misfit.row is not None:
+                misfit.where, misfit.row = f"{where}[{misfit.row}]{misfit.where.removeprefix(where)}", None
+            # There are no envs in here.
+            misfit.problem = misfit.problem.replace(", one for each env", "")
+            raise
         return pack_views(length, views)
 
     def unpack(self, payload: bytes) -> Any:
@@ -138,7 +146,7 @@ class PicklePacker:
         try:
             return self._dumps(value)
         except Exception as error:
-            raise MisfitError(where, f"{value!r} cannot be pickled ({type(error).__name__}: {error})") from error
+            raise MisfitError(where, f"{brief(value)} cannot be pickled ({type(error).__name__}: {error})") from error
 
     def unpack(self, payload: bytes) -> Any:
         """Returns the object, None if none was ever written."""

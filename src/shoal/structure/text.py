@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import MisfitError
+from shoal.structure.cast import brief
 from shoal.structure.codec import Reader, Views, Writer, encode_each
 from shoal.structure.leaf import Leaf
 
@@ -49,13 +50,15 @@ class TextCodec:
 
         def write(row: int, value: Any) -> None:
             if not isinstance(value, str):
-                raise MisfitError(where, f"expected a str, found {value!r} of type {type(value).__name__}")
+                raise MisfitError(where, f"expected a str, found {brief(value)} of type {type(value).__name__}")
             length = len(value)
             if length > max_length:
-                raise TooLongError(where, f"expected at most {max_length} characters, found {length}: {value!r}")
+                raise TooLongError(where, f"expected at most {max_length} characters, found {length}: {brief(value)}")
             if characters is not None and not characters.issuperset(value):
                 strange = next(character for character in value if character not in characters)
-                raise UnknownCharacterError(where, f"expected characters of the space, found {strange!r} in {value!r}")
+                raise UnknownCharacterError(
+                    where, f"expected characters of the space, found {strange!r} in {brief(value)}"
+                )
             view[row, :length] = np.frombuffer(value.encode("utf-32-le", "surrogatepass"), _DTYPE)
             view[row, :length] += 1
             if length < max_length:

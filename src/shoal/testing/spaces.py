@@ -9,6 +9,7 @@ Only spaces that can be sampled come out. Gymnasium's samplers go through float6
 
 from __future__ import annotations
 
+import datetime
 import inspect
 from collections import OrderedDict
 from typing import Any
@@ -24,6 +25,8 @@ AnySpace = gym.Space[Any]
 BOX_DTYPES = ("bool", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8")
 # Some that order, join or look like other keys once they are paths, masks or attributes.
 KEYS = ("a", "b", "_a", "a.b", "a/b", "B", "", "low", "ключ")
+# Up to four bytes a character, and halves of a pair, which no encoding takes by default.
+CHARSETS = ("ab", "xyz \n", "aéß中", "a\U0001d11e\U0010ffff", "a\ud800\udc00")
 
 # Not in Gymnasium 1.0.
 DISCRETE_HAS_DTYPE = "dtype" in inspect.signature(spaces.Discrete).parameters
@@ -43,14 +46,30 @@ def nested_spaces(max_depth: int = 3) -> st.SearchStrategy[AnySpace]:
     if max_depth < 1:
         return leaf_spaces()
     parts = nested_spaces(max_depth - 1)
+    return st.one_of(leaf_spaces(), _dicts(parts), _tuples(parts))
+
+
+def all_spaces(max_depth: int = 4) -> st.SearchStrategy[AnySpace]:
+    """Returns a strategy for spaces of every kind: those of `nested_spaces`, and those without a fixed size.
+
+    Args:
+        max_depth: How many Dicts, Tuples, OneOfs and Sequences may lie around a space.
+    """
+    plain = st.one_of(leaf_spaces(), texts(), graphs(), days())
+    if max_depth < 1:
+        return plain
+    parts = all_spaces(max_depth - 1)
+    return st.one_of(plain, _dicts(parts), _tuples(parts), one_ofs(parts), sequences(parts))
+
+
+def _dicts(parts: st.SearchStrategy[AnySpace]) -> st.SearchStrategy[AnySpace]:
     # Gymnasium sorts the keys of a dict, and keeps those of an OrderedDict as they come.
     dicts = st.dictionaries(st.sampled_from(KEYS), parts, min_size=1, max_size=3)
-    return st.one_of(
-        leaf_spaces(),
-        dicts.map(spaces.Dict),
-        dicts.map(lambda parts: spaces.Dict(OrderedDict(parts))),
-        st.lists(parts, min_size=1, max_size=3).map(lambda parts: spaces.Tuple(tuple(parts))),
-    )
+    return st.one_of(dicts.map(spaces.Dict), dicts.map(lambda parts: spaces.Dict(OrderedDict(parts))))
+
+
+def _tuples(parts: st.SearchStrategy[AnySpace]) -> st.SearchStrategy[AnySpace]:
+    return st.lists(parts, min_size=1, max_size=3).map(lambda parts: spaces.Tuple(tuple(parts)))
 
 
 @st.composite
@@ -126,6 +145,69 @@ def multi_binaries() -> st.SearchStrategy[AnySpace]:
     """Returns a strategy for MultiBinaries of one or more axes."""
     shapes = hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=3)
     return (st.integers(1, 9) | shapes).map(spaces.MultiBinary)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> AnySpace:
+    """Returns Texts of up to 9 characters, among them the empty text alone, of small and of odd character sets."""
+    max_length = draw(st.integers(0, 9))
+    min_length = draw(st.integers(0, max_length))
+    return spaces.Text(max_length, min_length=min_length, charset=draw(st.sampled_from(CHARSETS)))
+
+
+def one_ofs(parts: st.SearchStrategy[AnySpace] | None = None) -> st.SearchStrategy[AnySpace]:
+    """Returns a strategy for OneOfs of up to three spaces; of leaves, unless other parts are given."""
+    return st.lists(leaf_spaces() if parts is None else parts, min_size=1, max_size=3).map(spaces.OneOf)
+
+
+def sequences(parts: st.SearchStrategy[AnySpace] | None = None) -> st.SearchStrategy[AnySpace]:
+    """Returns a strategy for Sequences, stacked or not; of leaves, unless other parts are given."""
+    return st.builds(_sequence, leaf_spaces() if parts is None else parts, st.booleans())
+
+
+def _sequence(part: AnySpace, stack: bool) -> AnySpace:
+    return spaces.Sequence(part, stack=stack)
+
+
+def graphs() -> st.SearchStrategy[AnySpace]:
+    """Returns a strategy for Graphs of what all versions of Gymnasium allow in them, with and without edges."""
+    # Older versions sample Discretes as if they began at 0.
+    features = st.one_of(boxes(), st.integers(1, 9).map(spaces.Discrete))
+    return st.builds(_graph, features, st.none() | features)
+
+
+def _graph(node_space: Any, edge_space: Any) -> AnySpace:
+    return spaces.Graph(node_space, edge_space)
+
+
+class Days(gym.Space[datetime.date]):
+    """Days of a stretch: a space of a class that Gymnasium does not know and nobody has registered.
+
+    Like most such classes it has no `==`.
+    """
+
+    def __init__(self, first: datetime.date, num_days: int) -> None:
+        super().__init__(None, None)
+        self.first, self.num_days = first, num_days
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Tells that no array stands for a day."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> datetime.date:
+        """Returns any of the days."""
+        return self.first + datetime.timedelta(days=int(self.np_random.integers(self.num_days)))
+
+    def contains(self, x: Any) -> bool:
+        """Tells whether it is one of the days."""
+        return isinstance(x, datetime.date) and 0 <= (x - self.first).days < self.num_days
+
+
+def days() -> st.SearchStrategy[AnySpace]:
+    """Returns a strategy for spaces of a class that is not known."""
+    firsts = st.dates(datetime.date(1, 1, 1), datetime.date(2100, 1, 1))
+    return st.builds(Days, firsts, st.integers(1, 1000))
 
 
 def standard_spaces() -> list[tuple[str, AnySpace]]:

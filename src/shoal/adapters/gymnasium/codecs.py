@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,11 +25,20 @@ from shoal.structure import (
     StackPacker,
     TextCodec,
 )
+from shoal.structure.cast import brief
 from shoal.worker import by_value
 
 
 class CustomSpaceError(ArgumentTypeError, GymnasiumCustomSpaceError):
     """A space of a class that shoal does not know."""
+
+
+def custom_space_error(message: str, kind: type[CustomSpaceError] = CustomSpaceError) -> CustomSpaceError:
+    """Returns the error which, where Gym is in use, is also Gym's."""
+    gym_error = sys.modules.get("gym.error")
+    if gym_error is not None:
+        kind = type(kind.__name__, (kind, gym_error.CustomSpaceError), {"__module__": kind.__module__})
+    return kind(message)
 
 
 class NoSpaceError(CustomSpaceError, ValueError):
@@ -72,7 +82,7 @@ def _no_space(space: Any) -> Any:
 
 
 # Returns the space's codecs in nested dicts and tuples.
-tree_of = SpaceFunction(_custom, _no_space)
+tree_of = SpaceFunction("tree_of", _custom, _no_space)
 
 
 def _array(space: Any) -> ArrayCodec:
@@ -128,7 +138,7 @@ class GraphPacker:
         try:
             nodes, edges, links = value.nodes, value.edges, value.edge_links
         except AttributeError:
-            raise MisfitError(where, f"expected a GraphInstance, found {value!r}") from None
+            raise MisfitError(where, f"expected a GraphInstance, found {brief(value)}") from None
         if edges is not None and self._edge is None:
             raise MisfitError(f"{where}.edges", "expected None, since the space has no edges, found an array")
         if links is not None:

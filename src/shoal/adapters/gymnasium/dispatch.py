@@ -33,14 +33,28 @@ def _is_base(cls: type) -> bool:
 class SpaceFunction:
     """A function of a space and other arguments, registered by the space's class."""
 
-    def __init__(self, default: Callable[..., Any], refuse: Callable[..., Any]) -> None:
-        """Takes what to do for spaces of other classes, and with arguments among which there is no space."""
+    def __init__(
+        self,
+        name: str,
+        default: Callable[..., Any],
+        refuse: Callable[..., Any],
+        adapt: Callable[[Any], Any] = lambda function: function,
+    ) -> None:
+        """Makes a function for which none is registered yet.
+
+        Args:
+            name: Its name.
+            default: Called for spaces of classes that nobody has registered.
+            refuse: Called with arguments among which there is no space.
+            adapt: Makes what is called of a function that a user registers.
+        """
         self._default = default
         self._refuse = refuse
+        self._adapt = adapt
         self._own: dict[type, Callable[..., Any]] = {}
         self._names: dict[str, Callable[..., Any]] = {}
         self.__doc__ = default.__doc__
-        self.__name__ = default.__name__.strip("_")
+        self.__name__ = self.__qualname__ = name
 
     @overload
     def register(self, cls: Any) -> Callable[[F], F]: ...
@@ -55,7 +69,7 @@ class SpaceFunction:
         if isinstance(cls, type) and cls.__module__.partition(".")[0] in _FRAMEWORKS:
             self._names[cls.__name__] = function
         else:
-            self._own[cls] = function
+            self._own[cls] = self._adapt(function)
         return function
 
     def dispatch(self, cls: type) -> Callable[..., Any]:

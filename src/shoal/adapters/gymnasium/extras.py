@@ -17,6 +17,7 @@ from gymnasium import Space
 from shoal.adapters.gymnasium.driver import GymnasiumDriver
 from shoal.errors import ArgumentTypeError, MisfitError
 from shoal.structure import Codec, PartsCodec
+from shoal.structure.cast import brief
 from shoal.worker import DriverFactory
 from shoal.worker.infos import gather, merge
 
@@ -43,6 +44,10 @@ class Extras:
         Raises:
             ArgumentTypeError: Something else was given.
         """
+        if given is not None and not isinstance(given, Mapping):
+            raise ArgumentTypeError(
+                f"extras must be a dict of spaces, or of spaces and methods' names, found {brief(given)}"
+            )
         self._extras = {name: _to_extra(name, each) for name, each in (given or {}).items()}
 
     def __len__(self) -> int:
@@ -71,9 +76,16 @@ class Extras:
 
     def unpack_finals(self, finals: dict[int, Any], infos: dict[str, Any], num_envs: int) -> dict[int, Any]:
         """Returns last observations by row, and puts their extra outputs into the final infos."""
-        rows = [(row, dict(zip(self._extras, values, strict=True))) for row, (_, *values) in finals.items()]
+        rows = [
+            (row, dict(zip(self._extras, map(_plain, values), strict=True))) for row, (_, *values) in finals.items()
+        ]
         infos.setdefault("final_info", {}).update(merge([gather(rows)], num_envs))
         return {row: observation for row, (observation, *_) in finals.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value whose type makes a column of numbers: NumPy's bool is no number to Gymnasium."""
+    return bool(value) if isinstance(value, np.bool_) else value
 
 
 def _to_extra(name: str, given: Any) -> Extra:
@@ -84,7 +96,7 @@ def _to_extra(name: str, given: Any) -> Extra:
             return Extra(space, method)
     raise ArgumentTypeError(
         f"extras[{name!r}] must be a space, or a space and the name of the env's method that gives the value, "
-        f"found {given!r}"
+        f"found {brief(given)}"
     )
 
 

@@ -10,81 +10,49 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import wraps
 from math import prod
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from shoal.adapters.gymnasium.codecs import CustomSpaceError, codec_of
+from shoal.adapters.gymnasium.codecs import codec_of, custom_space_error, is_custom
 from shoal.adapters.gymnasium.dispatch import SpaceFunction
 from shoal.adapters.gymnasium.growing import GrowingArray
-from shoal.adapters.gymnasium.strict import check_contains
+from shoal.adapters.gymnasium.strict import StrictCodec
 from shoal.errors import ArgumentError, MisfitError
 from shoal.structure import ArrayCodec, Codec, Leaf
 from shoal.structure.cast import to_array
+from shoal.structure.nest import is_sequence
+from shoal.structure.one_of import check_pair
+from shoal.structure.ragged import empty_views
 
 # NumPy's letters for types that `multiprocessing.Array` knows; memory for others is made of bytes.
 _TYPE_CODES = frozenset("bBhHiIlLqQfd")
 
 
-def _refuse(doing: str) -> SpaceFunction:
-    """Returns a function of spaces that nobody has registered any for."""
+def _function(
+    name: str, doing: str, leaves: Callable[..., Any], adapt: Callable[[Any], Any] = lambda f: f
+) -> SpaceFunction:
+    """Returns a function of spaces: of codecs' leaves where a class has a codec, and an error where it has none."""
 
-    def custom(space: Any, *_args: Any, **_kwargs: Any) -> Any:
-        raise CustomSpaceError(
+    def other(space: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_custom(space):
+            return leaves(space, *args, **kwargs)
+        raise custom_space_error(
             f"Cannot {doing} a shared memory for space with type `{type(space)}`. Space of type `{type(space)}` "
-            "doesn't have an registered function for it: shared memory only supports default Gym spaces (e.g. `Box`, "
-            "`Tuple`, `Dict`, etc...), and custom spaces whose class was registered."
+            f"doesn't have an registered `{name}` function: shared memory only supports default Gym spaces "
+            "(e.g. `Box`, `Tuple`, `Dict`, etc...), and custom spaces whose class was registered."
         )
 
-    def no_space(value: Any, *_args: Any, **_kwargs: Any) -> Any:
-        raise CustomSpaceError(
+    def no_space(value: Any = None, *_args: Any, **_kwargs: Any) -> Any:
+        raise custom_space_error(
             f"Cannot {doing} a shared memory for space with type `{type(value)}`: {value!r} is no space"
         )
 
-    return SpaceFunction(custom, no_space)
-
-
-create_shared_memory = _refuse("create")
-create_shared_memory.__doc__ = """Returns memory for `n` values of a space, to be shared by processes.
-
-Args:
-    space: The space.
-    n: How many.
-    ctx: The `multiprocessing` module or one of its contexts; None for the module.
-
-Returns:
-    A `multiprocessing.Array` for each leaf, zero-filled, in an `OrderedDict` for a Dict space and a tuple for a
-    Tuple or OneOf space. It is handed to a process while that is started.
-
-Raises:
-    CustomSpaceError: It is no space, or one of a class that nobody has registered.
-"""
-read_from_shared_memory = _refuse("read from")
-read_from_shared_memory.__doc__ = """Returns the `n` values of a space in shared memory as a batch.
-
-Arrays are writable views `[n, ...]` of the memory. Text, OneOf, Sequence and Graph give tuples of new values.
-
-Args:
-    space: The space.
-    shared_memory: What `create_shared_memory` returned.
-    n: How many, the same as then.
-"""
-write_to_shared_memory = _refuse("write to")
-write_to_shared_memory.__doc__ = """Stores one value of a space in shared memory.
-
-Args:
-    space: The space.
-    index: Which of the `n` values.
-    value: It must have as many elements as the space, and survive the cast to its type.
-    shared_memory: What `create_shared_memory` returned.
-    strict: Whether it must also have the very shape, lie within the bounds and have no other keys.
-
-Raises:
-    MisfitError: It does not fit.
-    ArgumentError: The index is out of range.
-"""
+    return SpaceFunction(name, other, no_space, adapt)
 
 
 def _create_leaves(space: Any, n: int = 1, ctx: Any = multiprocessing) -> Any:
@@ -100,7 +68,7 @@ def _read_leaves(space: Any, shared_memory: Any, n: int = 1) -> Any:
 def _write_leaves(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
     codec = codec_of(space)
     if strict:
-        check_contains(space, value, "value")
+        _check_strictly(space, value)
     elif isinstance(codec, ArrayCodec):
         value = _with_shape(value, codec)
     views = [_row(leaf, memory, index) for leaf, memory in _pairs(codec, shared_memory)]
@@ -113,13 +81,63 @@ def _pairs(codec: Codec, shared_memory: Any) -> list[tuple[Leaf, Any]]:
     return list(zip(leaves, memories, strict=True))
 
 
-for _class in (
-    *(spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
-    *(spaces.Text, spaces.Sequence, spaces.Graph),
-):
-    create_shared_memory.register(_class, _create_leaves)
-    read_from_shared_memory.register(_class, _read_leaves)
-    write_to_shared_memory.register(_class, _write_leaves)
+def _check_strictly(space: Any, value: Any) -> None:
+    """Raises `MisfitError` if a value does not lie in the space; nothing is stored."""
+    codec = StrictCodec.of(space)
+    codec.writer(empty_views(codec, 1), "value")(0, value)
+
+
+def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a user's function, which knows nothing of `strict`, with that check before it."""
+
+    @wraps(function)
+    def write(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> Any:
+        if strict:
+            _check_strictly(space, value)
+        return function(space, index, value, shared_memory)
+
+    return write
+
+
+create_shared_memory = _function("create_shared_memory", "create", _create_leaves)
+create_shared_memory.__doc__ = """Returns memory for `n` values of a space, to be shared by processes.
+
+Args:
+    space: The space.
+    n: How many.
+    ctx: The `multiprocessing` module or one of its contexts; None for the module.
+
+Returns:
+    A `multiprocessing.Array` for each leaf, zero-filled, in an `OrderedDict` for a Dict space and a tuple for a
+    Tuple or OneOf space. It is handed to a process while that is started.
+
+Raises:
+    CustomSpaceError: It is no space, or one of a class that nobody has registered.
+"""
+read_from_shared_memory = _function("read_from_shared_memory", "read from", _read_leaves)
+read_from_shared_memory.__doc__ = """Returns the `n` values of a space in shared memory as a batch.
+
+Arrays are writable views `[n, ...]` of the memory. Text, OneOf, Sequence and Graph give tuples of new values.
+
+Args:
+    space: The space.
+    shared_memory: What `create_shared_memory` returned.
+    n: How many, the same as then.
+"""
+write_to_shared_memory = _function("write_to_shared_memory", "write to", _write_leaves, _checking)
+write_to_shared_memory.__doc__ = """Stores one value of a space in shared memory.
+
+Args:
+    space: The space.
+    index: Which of the `n` values.
+    value: It must have as many elements as the space, and survive the cast to its type.
+    shared_memory: What `create_shared_memory` returned.
+    strict: Whether it must also have the very shape, lie within the bounds and have no other keys.
+
+Raises:
+    MisfitError: It does not fit.
+    ArgumentError: The index is out of range.
+"""
 
 
 @create_shared_memory.register(spaces.Dict)
@@ -157,23 +175,27 @@ def _read_one_of(space: Any, shared_memory: Any, n: int = 1) -> Any:
     parts = [
         read_from_shared_memory(part, memory, n) for part, memory in zip(space.spaces, shared_memory[1:], strict=True)
     ]
-    return tuple((tag, _row_of(parts[tag], row)) for row, tag in enumerate(tags))
+    return tuple((tag, _row_of(space.spaces[tag], parts[tag], row)) for row, tag in enumerate(tags))
 
 
 @write_to_shared_memory.register(spaces.Dict)
 def _write_dict(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
+    if not isinstance(value, Mapping):
+        raise MisfitError("value", f"expected a dict with keys {list(space.spaces)}, found {value!r}")
     if strict:
-        check_contains(space, value, "value")
+        _check_strictly(space, value)
     for key, part in space.spaces.items():
-        try:
-            item = value[key]
-        except KeyError:
-            raise MissingKeyError("value", f"key {key!r} is missing; expected {list(space.spaces)}") from None
-        _write_part(part, index, item, shared_memory[key], f"[{key!r}]", strict)
+        if key not in value:
+            raise MissingKeyError(
+                "value", f"key {key!r} is missing; expected {list(space.spaces)}, found {list(value)}"
+            )
+        _write_part(part, index, value[key], shared_memory[key], f"[{key!r}]", strict)
 
 
 @write_to_shared_memory.register(spaces.Tuple)
 def _write_tuple(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
+    if not is_sequence(value):
+        raise MisfitError("value", f"expected a tuple of {len(space.spaces)}, found {value!r}")
     if len(value) != len(space.spaces):
         raise MisfitError("value", f"expected a tuple of {len(space.spaces)}, found {len(value)} items")
     for position, (part, item, memory) in enumerate(zip(space.spaces, value, shared_memory, strict=True)):
@@ -182,11 +204,12 @@ def _write_tuple(space: Any, index: int, value: Any, shared_memory: Any, *, stri
 
 @write_to_shared_memory.register(spaces.OneOf)
 def _write_one_of(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
-    tag, item = value
-    if not 0 <= tag < len(space.spaces):
-        raise MisfitError("value", f"expected an index from 0 to {len(space.spaces) - 1} in front, found {tag!r}")
+    tag, item = check_pair(value, len(space.spaces), "value")
+    tags = np.frombuffer(_buffer(shared_memory[0]), np.int64) if len(shared_memory[0]) else np.empty(0, np.int64)
+    if not 0 <= index < len(tags):
+        raise ArgumentError(f"index {index} is out of range: the memory holds {len(tags)} values")
     _write_part(space.spaces[tag], index, item, shared_memory[1 + tag], f"[{tag}]", strict)
-    np.frombuffer(_buffer(shared_memory[0]), np.int64)[index] = tag
+    tags[index] = tag
 
 
 class MissingKeyError(MisfitError, KeyError):
@@ -195,26 +218,24 @@ class MissingKeyError(MisfitError, KeyError):
 
 def _write_part(space: Any, index: int, value: Any, memory: Any, place: str, strict: bool) -> None:
     try:
-        # Functions that users have registered know nothing of it.
-        options = {"strict": True} if strict else {}
-        write_to_shared_memory(space, index, value, memory, **options)
+        write_to_shared_memory(space, index, value, memory, strict=strict)
     except MisfitError as misfit:
         raise type(misfit)(f"value{place}{misfit.where.removeprefix('value')}", misfit.problem) from None
 
 
-def _row_of(batch: Any, row: int) -> Any:
+def _row_of(space: Any, batch: Any, row: int) -> Any:
     """Returns one value of a batch; arrays are views."""
-    if isinstance(batch, dict):
-        return type(batch)((key, _row_of(part, row)) for key, part in batch.items())
-    if isinstance(batch, tuple) and batch and isinstance(batch[0], (np.ndarray, dict)):
-        return tuple(_row_of(part, row) for part in batch)
+    if hasattr(space, "spaces") and isinstance(batch, dict):
+        return type(batch)((key, _row_of(part, batch[key], row)) for key, part in space.spaces.items())
+    if create_shared_memory.dispatch(type(space)) is _create_tuple:
+        return tuple(_row_of(part, items, row) for part, items in zip(space.spaces, batch, strict=True))
     return batch[row]
 
 
 def _with_shape(value: Any, codec: ArrayCodec) -> Any:
     """Returns an array in the codec's shape if it has as many elements, as Gym does."""
     array = to_array(value, codec.dtype, "value")
-    if array.shape != codec.shape and array.size == prod(codec.shape) and array.ndim:
+    if array.shape != codec.shape and array.size == prod(codec.shape):
         return array.reshape(codec.shape)
     return array
 

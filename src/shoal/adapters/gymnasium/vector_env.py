@@ -148,8 +148,10 @@ class AsyncVectorEnv(VectorEnv):
         def resolve(facts: list[Facts]) -> Description:
             agreed.append(agree(facts, observation_mode))
             observation, action = agreed[0].single_observation_space, agreed[0].single_action_space
-            codec = StrictCodec.of if strict else codec_of
-            return Description(self._extras.beside(codec(observation), codec), codec(action))
+            if not strict:
+                return Description(self._extras.beside(codec_of(observation), codec_of), codec_of(action))
+            own = StrictCodec(codec_of(observation), [each.observation_space for each in facts])
+            return Description(self._extras.beside(own, StrictCodec.of), StrictCodec.of(action))
 
         self._engine = Engine(
             self.env_fns,

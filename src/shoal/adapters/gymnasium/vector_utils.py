@@ -6,13 +6,15 @@ Gymnasium's own; what is added is that they also work for spaces of no fixed siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
-from gymnasium import spaces
+from gymnasium import Space, spaces
 from gymnasium.vector import utils
 
-from shoal.adapters.gymnasium.codecs import CustomSpaceError, NoSpaceError, is_custom
+from shoal.adapters.gymnasium.codecs import CustomSpaceError, NoSpaceError, custom_space_error
 from shoal.adapters.gymnasium.dispatch import SpaceFunction
 from shoal.adapters.gymnasium.shared_memory import (
     create_shared_memory,
@@ -27,6 +29,7 @@ clear_mpi_env_vars = utils.clear_mpi_env_vars
 __all__ = [
     "CloudpickleWrapper",
     "CustomSpaceError",
+    "batch_differing_spaces",
     "batch_space",
     "clear_mpi_env_vars",
     "concatenate",
@@ -40,21 +43,23 @@ __all__ = [
 
 def _iterate_custom(space: Any, items: Any) -> Iterator[Any]:
     """Raises `CustomSpaceError`: what the parts of such a batch are is not known."""
-    raise CustomSpaceError(
+    raise custom_space_error(
         f"Unable to iterate over {items}, since {space} is a custom `gym.Space` instance (i.e. not one of `Box`, "
         f"`Dict`, etc...). Space of type `{type(space)}` doesn't have an registered `iterate` function."
     )
 
 
-def _no_space(value: Any, *_args: Any, **_kwargs: Any) -> Any:
-    raise NoSpaceError(f"Space of type `{type(value)}` is not a valid `gym.Space` instance: {value!r}")
+def _no_space(value: Any = None, *_args: Any, **_kwargs: Any) -> Any:
+    raise custom_space_error(
+        f"Space of type `{type(value)}` is not a valid `gym.Space` instance: {value!r}", NoSpaceError
+    )
 
 
 class NotIterableError(ArgumentTypeError):
     """What should be a batch cannot be iterated over."""
 
 
-iterate = SpaceFunction(_iterate_custom, _no_space)
+iterate = SpaceFunction("iterate", _iterate_custom, _no_space)
 iterate.__doc__ = """Yields the values of a batch, one for each env.
 
 Args:
@@ -88,9 +93,6 @@ def _iterate_tuple(space: Any, items: Any) -> Iterator[Any]:
     # A batch of values that are no arrays is a tuple of them, and its space a Tuple of as many spaces.
     if all(_is_single(part) for part in space.spaces):
         return iter(items)
-    if any(is_custom(part) for part in space.spaces):
-        custom = next(part for part in space.spaces if is_custom(part))
-        return _iterate_custom(custom, items)
     return zip(*(iterate(part, item) for part, item in zip(space.spaces, items, strict=True)), strict=True)
 
 
@@ -99,19 +101,30 @@ def _iterate_dict(space: Any, items: Any) -> Iterator[Any]:
     if not space.spaces:
         raise ArgumentError("Unable to iterate over a batch of an empty Dict space: it does not say how many there are")
     parts = [iterate(part, items[key]) for key, part in space.spaces.items()]
-    return (dict(zip(space.spaces, values, strict=True)) for values in zip(*parts, strict=True))
+    return (OrderedDict(zip(space.spaces, values, strict=True)) for values in zip(*parts, strict=True))
 
 
 def _is_single(space: Any) -> bool:
     """Tells whether a space is one env's part of a batch of values that are no arrays."""
-    return is_custom(space) or isinstance(space, (spaces.Text, spaces.Sequence, spaces.Graph, spaces.OneOf))
+    return iterate.dispatch(type(space)) is _iterate_custom
 
 
-def _calls(function: Callable[..., Any]) -> SpaceFunction:
-    """Returns one of Gymnasium's functions with the space in any place."""
-    return SpaceFunction(function, _no_space)
+def _calls(name: str) -> SpaceFunction:
+    """Returns a function of Gymnasium's, and of Gym's for its spaces, with the space in any place."""
+
+    def call(space: Any, *args: Any, **kwargs: Any) -> Any:
+        home = utils
+        if not isinstance(space, Space):
+            # Whoever has such a space has Gym.
+            home = importlib.import_module("gym.vector.utils")
+        return getattr(home, name)(space, *args, **kwargs)
+
+    return SpaceFunction(name, call, _no_space)
 
 
-batch_space = _calls(utils.batch_space)
-concatenate = _calls(utils.concatenate)
-create_empty_array = _calls(utils.create_empty_array)
+batch_space = _calls("batch_space")
+concatenate = _calls("concatenate")
+create_empty_array = _calls("create_empty_array")
+batch_differing_spaces = utils.batch_differing_spaces
+# What Gym calls the spaces whose values are arrays.
+_BaseGymSpaces = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

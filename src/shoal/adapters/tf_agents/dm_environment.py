@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.adapters.tf_agents import nests
-from shoal.adapters.tf_agents.array_spec import ArraySpec
+from shoal.adapters.tf_agents.array_spec import ArraySpec, BoundedArraySpec
 from shoal.adapters.tf_agents.facts import to_own_specs
 from shoal.adapters.tf_agents.py_environment import PyEnvironment
 from shoal.adapters.tf_agents.time_step import StepType, TimeStep
@@ -30,8 +30,8 @@ class DmEnvironment(PyEnvironment):
         self._env = env
         self._observation_spec = to_own_specs(env.observation_spec(), "observation_spec")
         self._action_spec = to_own_specs(env.action_spec(), "action_spec")
-        self._reward_spec = to_own_specs(env.reward_spec(), "reward_spec")
-        self._discount_spec = to_own_specs(env.discount_spec(), "discount_spec")
+        self._reward_spec = _as_float32(to_own_specs(env.reward_spec(), "reward_spec"))
+        self._discount_spec = _as_float32(to_own_specs(env.discount_spec(), "discount_spec"))
 
     @staticmethod
     def wraps(env: Any) -> bool:
@@ -101,6 +101,19 @@ class DmEnvironment(PyEnvironment):
         close = getattr(self._env, "close", None)
         if close is not None:
             close()
+
+
+def _as_float32(specs: Any) -> Any:
+    """Returns specs of rewards or discounts as TF-Agents has them; dm_env's are float64 by default."""
+
+    def convert(spec: ArraySpec) -> ArraySpec:
+        if spec.dtype != np.float64:
+            return spec
+        if isinstance(spec, BoundedArraySpec):
+            return BoundedArraySpec(spec.shape, np.float32, spec.minimum, spec.maximum, spec.name)
+        return ArraySpec(spec.shape, np.float32, spec.name)
+
+    return nests.map_nest(convert, specs)
 
 
 def _filled(specs: Any, value: float) -> Any:

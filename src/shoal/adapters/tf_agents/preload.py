@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import pickletools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +11,6 @@ from shoal.worker import by_value
 
 _OUR_MODULE = "shoal.adapters.tf_agents"
 _THEIR_MODULE = "tf_agents.environments.py_environment"
-# A module of theirs by name, and not one of this folder.
-_NAMES_THEM = re.compile(rb"(?<!adapters\.)\btf_agents\.")
 
 
 def modules_for(env_constructors: Sequence[Callable[[], Any]]) -> list[str]:
@@ -23,15 +21,21 @@ def modules_for(env_constructors: Sequence[Callable[[], Any]]) -> list[str]:
 
 
 def _needs_it(constructor: Callable[[], Any]) -> bool:
-    module = sys.modules.get(getattr(constructor, "__module__", None) or "__main__")
-    if module is not None and module.__name__ != "__main__":
-        # It is imported by its name, and with it all that it imports.
-        return any(_comes_from_them(value) for value in vars(module).values())
     try:
-        return _NAMES_THEM.search(by_value.dumps(constructor)) is not None
+        payload = by_value.dumps(constructor)
     except Exception:
         # Sending it will say what is wrong with it.
         return False
+    names = {argument for _, argument, _ in pickletools.genops(payload) if isinstance(argument, str)}
+    return any(_leads_to_them(name) for name in names)
+
+
+def _leads_to_them(name: str) -> bool:
+    """Tells whether a name in a pickle is that of a module of theirs, or of one that uses theirs."""
+    if name.startswith("tf_agents."):
+        return True
+    module = None if name == "__main__" or name.startswith("shoal") else sys.modules.get(name)
+    return module is not None and any(_comes_from_them(value) for value in list(vars(module).values()))
 
 
 def _comes_from_them(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ class PyEnvironment(ABC):
         Raises:
             ValueError: The class itself defines `reset` or `step`.
         """
+        _pass_for_theirs()
         self._handle_auto_reset = handle_auto_reset
         self._current_time_step: Any = None
         # Only the class itself: a class between may do it knowingly, as wrappers do.
@@ -173,3 +175,10 @@ class PyEnvironment(ABC):
     @abstractmethod
     def _step(self, action: Any) -> Any:
         """Takes a step and returns its time step."""
+
+
+def _pass_for_theirs() -> None:
+    """Makes shoal's class one of tf-agents', where that is in use, for whoever asks with `isinstance`."""
+    theirs = getattr(sys.modules.get("tf_agents.environments.py_environment"), "PyEnvironment", None)
+    if theirs is not None and not issubclass(PyEnvironment, theirs):
+        theirs.register(PyEnvironment)

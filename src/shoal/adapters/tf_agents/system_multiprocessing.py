@@ -5,12 +5,16 @@ shoal needs none of it: workers start from scripts, notebooks and stdin alike. S
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import multiprocessing
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+
+from shoal.worker import by_value
 
 _state_savers: list[StateSaver] = []
 
@@ -63,5 +67,15 @@ def enable_interactive_mode(extra_state_savers: Sequence[StateSaver] | None = No
 
 
 def state_setups() -> list[Callable[[], Any]]:
-    """Returns what workers call to have the state of all savers."""
-    return [partial(saver.restore_state, saver.collect_state()) for saver in _state_savers]
+    """Returns what workers call to have the state of all savers, those of TF-Agents' own module among them.
+
+    A state that cannot be pickled is passed over, as TF-Agents does.
+    """
+    theirs = sys.modules.get("tf_agents.system.default.multiprocessing_core")
+    setups: list[Callable[[], Any]] = []
+    for saver in (*_state_savers, *getattr(theirs, "_STATE_SAVERS", ())):
+        setup = partial(saver.restore_state, saver.collect_state())
+        with contextlib.suppress(TypeError, pickle.PicklingError):
+            by_value.dumps(setup)
+            setups.append(setup)
+    return setups
