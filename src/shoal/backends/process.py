@@ -10,7 +10,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from shoal.backends import launcher
@@ -23,7 +22,7 @@ from shoal.backends.worker_process import end_all
 from shoal.errors import ClosedError, ShoalError, StartError, StateError, WorkerDiedError
 from shoal.memory import Patience, watch
 from shoal.memory.ring import CAPACITY
-from shoal.worker import Attach, Close, Reply, Request, Step, by_value
+from shoal.worker import Attach, Close, Reply, Request, ShareInfos, Step, by_value
 from shoal.worker.channel import channel_pair
 from shoal.worker.cpus import available_cpus
 from shoal.worker.main import DONE, MESSAGE, STEP, WITH_MESSAGE
@@ -154,9 +153,9 @@ class ProcessBackend:
                 own.announce(STEP, first, last, request.block, request.sequence)
             return
         files: dict[int, list[int]] = {}
-        if isinstance(request, Attach):
-            files = {own.index: request.descriptors(own.index) for own in workers}
-            request = replace(request, segment=None, heaps={})
+        if isinstance(request, (Attach, ShareInfos)):
+            files = {own.index: request.files(own.index) for own in workers}
+            request = request.without_files()
         payload = by_value.dumps(request)
         for own in workers:
             self._send(own, payload, request.sequence, files.get(own.index, ()))

@@ -15,18 +15,18 @@ import numpy as np
 
 from shoal.backends import WorkerStart, make_backend
 from shoal.engine.exchange import Exchange, Pending
+from shoal.engine.info_memory import InfoMemory
 from shoal.engine.memory import BatchMemory
 from shoal.engine.options import Options, StateErrors, split
 from shoal.engine.promise import Promise
 from shoal.engine.readiness import Readiness
-from shoal.engine.shutdown import close_backend, end_batch, take_lock
+from shoal.engine.shutdown import Closeable, close_backend, end_batch, take_lock
 from shoal.engine.start import build
 from shoal.engine.step_batch import StepBatch
 from shoal.errors import ArgumentError, StateError, WorkerDiedError
-from shoal.memory import Block, Heap, Segment
+from shoal.memory import Block
 from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Request, Reset, Step
 from shoal.worker.failures import raise_failures
-from shoal.worker.infos import merge
 
 Resolve = Callable[[list[Any]], Description]
 
@@ -89,7 +89,7 @@ class Engine:
             preload=preload,
         )
         backend = self._backend = make_backend(options.backend, start)
-        files: list[Segment | Heap] = []
+        files: list[Closeable] = []
         self._files = files
         try:
             self._exchange = Exchange(backend, self._rows, self._errors)
@@ -102,12 +102,9 @@ class Engine:
             self._description = resolve(facts)
             self._memory = BatchMemory(self._description, self._rows, options)
             files.extend(self._memory.files)
-            self._check(
-                self._exchange.wait(
-                    self._exchange.broadcast("attach", self._memory.attach()),
-                    options.start_timeout,
-                )
-            )
+            self._infos = InfoMemory(self._rows, self._memory.num_blocks)
+            files.append(self._infos)
+            self._share("attach", self._memory.attach())
         except BaseException:
             close_backend(backend, files, min(1.0, options.close_timeout))
             raise
@@ -148,9 +145,9 @@ class Engine:
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Returns `(observations, infos)` of the reset that was started."""
         with self._lock:
-            block, replies = self._finish("reset", timeout)
+            block, infos = self._finish_block("reset", timeout)
             observations, _ = self._memory.take_observations(block)
-            return observations, self._infos(replies)
+            return observations, infos
 
     def reset(
         self, seeds: Sequence[int | None], options: Sequence[Any], chosen: Sequence[bool] | np.ndarray | None = None
@@ -292,6 +289,8 @@ class Engine:
         if self._pending is not None or self._is_closed:
             self._require_idle("step")
         self._readiness.check_step()
+        if self._infos.is_outgrown:
+            self._share("infos", self._infos.lay_out())
         block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
         self._send("step", Step(0, block.index), block)
@@ -310,12 +309,11 @@ class Engine:
         pending = self._pending
         if pending is not None and pending.kind == "step" and self._exchange.all_done(pending):
             self._pending = None
-            return self._results(pending.block, {})
-        block, replies = self._finish("step", timeout)
-        return self._results(block, self._infos(replies))
+            assert pending.block is not None
+            return self._results(pending.block, self._infos.take(pending.block, pending.sequence))
+        return self._results(*self._finish_block("step", timeout))
 
-    def _results(self, block: Block | None, infos: dict[str, Any]) -> StepBatch:
-        assert block is not None
+    def _results(self, block: Block, infos: dict[str, Any]) -> StepBatch:
         rewards, terminations, truncations = self._memory.take_scalars(block)
         if self._must_reset_ended:
             self._readiness.refuse_ended(terminations, truncations)
@@ -339,6 +337,16 @@ class Engine:
         self._pending = None
         for worker in pending.awaiting:
             self._readiness.refuse(range(*self._rows[worker]), f"its last {pending.kind} was not waited for")
+
+    def _share(self, kind: str, request: Request) -> None:
+        """Hands memory to the workers."""
+        self._check(self._exchange.wait(self._exchange.broadcast(kind, request), self._options.start_timeout))
+
+    def _finish_block(self, kind: str, timeout: float | None) -> tuple[Block, dict[str, Any]]:
+        """Waits for the pending call of this kind, and returns its block and infos."""
+        sequence = -1 if self._pending is None else self._pending.sequence
+        block, replies = self._finish(kind, timeout)
+        return block, self._infos.merge(block, sequence, replies)
 
     def _wait_for_block(self) -> Block:
         """Returns a block that a late worker has done with at last."""
@@ -378,10 +386,6 @@ class Engine:
                 reason = f"its last {failure.doing} raised {type(failure.error).__name__}"
                 self._readiness.refuse([failure.row], reason)
         raise_failures(failures)
-
-    def _infos(self, replies: list[Reply]) -> dict[str, Any]:
-        parts = [reply.infos for reply in replies if reply.infos]
-        return merge(parts, self.num_envs) if parts else {}
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -21,6 +21,7 @@ class BatchMemory:
 
     Attributes:
         segment: All values of fixed size, and where the others are.
+        num_blocks: How many result blocks there are.
         files: All of it, for whoever closes it.
         acquire: Returns a block to write results to, None while workers still write to all.
     """
@@ -36,27 +37,27 @@ class BatchMemory:
         self._encode = description.action.encode
         self._actions = Layout.of(num_envs, {"action": description.action.leaves})
         self._results = Layout.of(num_envs, result_groups(description, options.autoreset))
-        self._num_blocks = Blocks.count_for(self._results) if options.copy else 1
-        self.segment = Segment.create(self._actions.nbytes + self._num_blocks * self._results.nbytes)
+        self.num_blocks = Blocks.count_for(self._results) if options.copy else 1
+        self.segment = Segment.create(self._actions.nbytes + self.num_blocks * self._results.nbytes)
         self._heaps = _make_heaps(description, len(rows))
         self.files: list[Segment | Heap] = [self.segment, *self._heaps.values()]
         written = [self._heaps[ACTIONS]] * num_envs if self._heaps else ()
         read = [self._heaps[worker] for worker, span in enumerate(rows) if self._heaps for _ in range(*span)]
         self._action_views = self._actions.views(self.segment.buffer, 0, written)["action"]
-        self._blocks = Blocks(self._results, self.segment, self._actions.nbytes, self._num_blocks, read)
+        self._blocks = Blocks(self._results, self.segment, self._actions.nbytes, self.num_blocks, read)
         self.acquire = self._blocks.acquire
         groups = ("reward", "terminated", "truncated")
         self._copy_scalars = [[block.views[group][0].copy for group in groups] for block in self._blocks]
         self._observe = [self._observer(block, description, copy=options.copy) for block in self._blocks]
         self._read_finals = [
             description.observation.reader(self._blocks[index].views["final_observation"])
-            for index in range(self._num_blocks)
+            for index in range(self.num_blocks)
             if options.autoreset is Autoreset.SAME_STEP
         ]
 
     def attach(self) -> Attach:
         """Returns the request that hands the memory to the workers."""
-        return Attach(0, self._description, self._results, self._actions, self._num_blocks, self.segment, self._heaps)
+        return Attach(0, self._description, self._results, self._actions, self.num_blocks, self.segment, self._heaps)
 
     def encode_actions(self, actions: Any) -> None:
         """Stores a batch of actions; raises `MisfitError`."""

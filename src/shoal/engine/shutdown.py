@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Protocol
 
 from shoal.backends import Backend
 from shoal.engine.supervision import describe_exit
-from shoal.memory import Heap, Segment
+
+
+class Closeable(Protocol):
+    """Something that holds memory."""
+
+    def close(self) -> None:
+        """Lets go of it."""
+
 
 _log = logging.getLogger("shoal")
 # How long a thread that is interrupted may take to notice.
 _LET_GO = 1.0  # seconds
 
 
-def end_batch(backend: Backend, files: list[Segment | Heap], lock: threading.RLock, timeout: float) -> None:
+def end_batch(backend: Backend, files: list[Closeable], lock: threading.RLock, timeout: float) -> None:
     """Closes a batch that nobody has closed: one that was dropped, or that is there when the program ends."""
     # Not given back: a daemon thread that goes on stepping stops at it, without a word.
     take_lock(lock, backend, timeout, SystemExit())
@@ -36,7 +44,7 @@ def take_lock(lock: threading.RLock, backend: Backend, timeout: float, interrupt
     return lock.acquire(timeout=_LET_GO)
 
 
-def close_backend(backend: Backend, files: list[Segment | Heap], timeout: float, ask: bool = True) -> None:
+def close_backend(backend: Backend, files: list[Closeable], timeout: float, ask: bool = True) -> None:
     """Ends all workers and lets go of the memory; what went wrong in an env's `close` is logged.
 
     Knows nothing of the engine, which may be gone.

@@ -65,6 +65,11 @@ class Segment:
             os.close(fd)
             raise SharedMemoryError(_shortage(nbytes, str(error))) from error
 
+    @classmethod
+    def of(cls, fd: int) -> Segment:
+        """Returns an existing segment, whose descriptor it owns."""
+        return cls(fd, os.fstat(fd).st_size)
+
     def fileno(self) -> int:
         """Returns the descriptor to pass to another process."""
         return self._fd

@@ -4,7 +4,7 @@ from shoal.worker.autoreset import Autoreset
 from shoal.worker.driver import Description, Driver, DriverFactory
 from shoal.worker.failures import Failure
 from shoal.worker.host import EnvHost
-from shoal.worker.messages import Attach, Build, Call, Close, Reply, Request, Reset, Step
+from shoal.worker.messages import Attach, Build, Call, Close, Reply, Request, Reset, ShareInfos, Step
 
 __all__ = [
     "Attach",
@@ -20,5 +20,6 @@ __all__ = [
     "Reply",
     "Request",
     "Reset",
+    "ShareInfos",
     "Step",
 ]

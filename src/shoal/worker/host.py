@@ -13,10 +13,11 @@ from shoal.errors import MisfitError, StateError
 from shoal.memory import Heap
 from shoal.structure.cast import fit
 from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
+from shoal.worker.columns import InfoBlock
 from shoal.worker.driver import Driver
 from shoal.worker.failures import Failure
-from shoal.worker.infos import gather
-from shoal.worker.messages import Attach, Build, Built, Call, Close, Reply, Request, Reset, Step
+from shoal.worker.infos import Columns, gather
+from shoal.worker.messages import Attach, Build, Built, Call, Close, Reply, Request, Reset, ShareInfos, Step
 from shoal.worker.record import Record
 
 _REWARD = np.dtype(np.float64)
@@ -96,6 +97,7 @@ class EnvHost:
         self._slots: list[EnvSlot] = []
         self._records: list[Record] = []
         self._heaps: list[Heap] = []
+        self._info_blocks: list[InfoBlock] = []
         self._read_actions: Callable[[int, int], list[Any]] = lambda first, last: []
         self._end_episode = AUTORESET[Autoreset.NEXT_STEP]
 
@@ -122,6 +124,8 @@ class EnvHost:
                 return self._build(request)
             case Attach():
                 return self._attach(request)
+            case ShareInfos():
+                return self._share_infos(request)
             case Close(sequence):
                 return Reply(self.worker, sequence, failures=self.close())
 
@@ -179,7 +183,7 @@ class EnvHost:
             record.write_scalars(first, last, rewards, terminations, truncations)
         except Exception:
             self._write_scalars_apart(slots, record, rewards, terminations, truncations, failures)
-        return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
+        return Reply(self.worker, request.sequence, (), self._deliver(request, infos) if infos else None, failures)
 
     def _write_scalars_apart(
         self,
@@ -228,7 +232,20 @@ class EnvHost:
             except BaseException as error:
                 self._fail(slot, "reset", error, failures)
         self._note(0)
-        return Reply(self.worker, request.sequence, (), gather(infos) if infos else None, failures)
+        return Reply(self.worker, request.sequence, (), self._deliver(request, infos) if infos else None, failures)
+
+    def _deliver(self, request: Step | Reset, infos: list[tuple[int, dict[str, Any]]]) -> Columns | None:
+        """Stores infos where they are laid out, or else returns them as the columns of a message."""
+        if self._info_blocks:
+            first, last = self.first_row, self.first_row + len(self._slots)
+            if self._info_blocks[request.block].write(self.worker, request.sequence, first, last, infos):
+                return None
+        return gather(infos)
+
+    def _share_infos(self, request: ShareInfos) -> Reply:
+        assert request.segment is not None
+        self._info_blocks = request.layout.blocks(request.segment)
+        return Reply(self.worker, request.sequence)
 
     def _call(self, request: Call) -> Reply:
         slots, each = self._slots_of(request.rows), request.each

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import select
@@ -11,17 +10,17 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shoal.memory import Bell, ControlMemory, Heap, Patience, Segment, watch
+from shoal.memory import Bell, ControlMemory, Patience, watch
 from shoal.memory.bell import give_up_cpu
 from shoal.worker.channel import Channel, ChannelClosedError
 from shoal.worker.failures import Failure
 from shoal.worker.host import EnvHost, Terminated
-from shoal.worker.messages import ACTIONS, Attach, Close, Reply, Request, Step
+from shoal.worker.messages import Attach, Close, Reply, Request, ShareInfos, Step
 from shoal.worker.pickling import dumps_reply
 from shoal.worker.placement import Placement
 
@@ -167,11 +166,7 @@ def _receive(channel: Channel) -> tuple[bytes, list[int]]:
 
 def _loads_request(payload: bytes, descriptors: list[int], worker: int) -> Request:
     request: Request = pickle.loads(payload)
-    if isinstance(request, Attach):
-        fd, *heap_fds = descriptors
-        heaps = dict(zip((ACTIONS, worker), map(Heap, heap_fds), strict=False))
-        return replace(request, segment=Segment(fd, os.fstat(fd).st_size), heaps=heaps)
-    return request
+    return request.with_files(descriptors, worker) if isinstance(request, (Attach, ShareInfos)) else request
 
 
 def _end_on_sigterm() -> None:

@@ -7,11 +7,12 @@ nothing else tells which reply belongs to what.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.memory import Heap, Layout, Segment
 from shoal.worker.autoreset import Autoreset
+from shoal.worker.columns import InfoLayout
 from shoal.worker.driver import Description, DriverFactory
 from shoal.worker.failures import Failure
 from shoal.worker.infos import Columns
@@ -29,6 +30,7 @@ class Build:
         driver_factory: Makes a driver from a constructor by calling it.
         setups: Called in turn before the first constructor.
         autoreset: What to do when an episode ends.
+        infos: Which keys of infos to keep, None for all.
     """
 
     sequence: int
@@ -37,6 +39,7 @@ class Build:
     driver_factory: DriverFactory
     setups: Sequence[Callable[[], Any]]
     autoreset: Autoreset
+    infos: Sequence[str] | None = None
 
 
 @dataclass(slots=True)
@@ -74,14 +77,51 @@ class Attach:
     segment: Segment | None
     heaps: Mapping[int, Heap] = field(default_factory=dict)
 
-    def descriptors(self, worker: int) -> list[int]:
+    def files(self, worker: int) -> list[int]:
         """Returns the descriptors of what a worker needs of the memory: the segment's, then its heaps'."""
         assert self.segment is not None
         return [self.segment.fileno(), *(heap.fileno() for heap in self.heaps_of(worker))]
 
+    def without_files(self) -> Attach:
+        """Returns the request as it travels beside its descriptors."""
+        return replace(self, segment=None, heaps={})
+
+    def with_files(self, descriptors: Sequence[int], worker: int) -> Attach:
+        """Returns the request as a worker gets it."""
+        fd, *heap_fds = descriptors
+        heaps = dict(zip((ACTIONS, worker), map(Heap, heap_fds), strict=False))
+        return replace(self, segment=Segment.of(fd), heaps=heaps)
+
     def heaps_of(self, worker: int) -> list[Heap]:
         """Returns the heaps that a worker needs, the one with actions and its own; none if there are none."""
         return [self.heaps[ACTIONS], self.heaps[worker]] if self.heaps else []
+
+
+@dataclass(slots=True)
+class ShareInfos:
+    """Write infos that fit into these columns from now on.
+
+    Attributes:
+        layout: Where the columns are.
+        segment: The memory; backends replace it by a descriptor where they must.
+    """
+
+    sequence: int
+    layout: InfoLayout
+    segment: Segment | None
+
+    def files(self, _worker: int) -> list[int]:
+        """Returns the descriptor of the memory."""
+        assert self.segment is not None
+        return [self.segment.fileno()]
+
+    def without_files(self) -> ShareInfos:
+        """Returns the request as it travels beside its descriptor."""
+        return replace(self, segment=None)
+
+    def with_files(self, descriptors: Sequence[int], _worker: int) -> ShareInfos:
+        """Returns the request as a worker gets it."""
+        return replace(self, segment=Segment.of(descriptors[0]))
 
 
 @dataclass(slots=True)
@@ -141,7 +181,7 @@ class Close:
     sequence: int
 
 
-Request = Build | Attach | Step | Reset | Call | Close
+Request = Build | Attach | ShareInfos | Step | Reset | Call | Close
 
 
 @dataclass(slots=True)
