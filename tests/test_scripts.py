@@ -416,8 +416,8 @@ def test_interrupted_program_can_go_on(tmp_path):
             """
             envs = build("step", "hang", hang_s=1.0)
             envs.step_async([0, 0])
-            open("stepping", "w").close()
             try:
+                open("stepping", "w").close()
                 envs.step_wait()
             except KeyboardInterrupt:
                 print("interrupted", flush=True)

@@ -220,8 +220,8 @@ def test_gymnasium_and_tf_agents_envs_may_be_mixed():
 
 def check_dm_counters(env: ParallelPyEnvironment) -> None:
     """Checks three `DmCounter`s that end after 1, 2 and 3 steps."""
-    assert env.reward_spec() == ArraySpec((), np.float64)
-    assert env.discount_spec().dtype == np.float64
+    assert env.reward_spec() == ArraySpec((), np.float32)
+    assert env.discount_spec().dtype == np.float32
     assert env.observation_spec() == {"t": ArraySpec((1,), np.int16)}
     actions = np.array([0, 1, 2], np.int32)
     steps = [env.reset(), *(env.step(actions) for _ in range(4))]
@@ -229,11 +229,11 @@ def check_dm_counters(env: ParallelPyEnvironment) -> None:
     assert [step.step_type.tolist() for step in steps] == [[0, 0, 0], [2, 1, 1], [0, 2, 1], [2, 0, 2], [0, 1, 0]]
     assert_same(
         [step.reward for step in steps],
-        [np.array(row) for row in ([0.0, 0, 0], [0.5, 1.5, 2.5], [0, 1.5, 2.5], [0.5, 0, 2.5], [0, 1.5, 0])],
+        [np.float32(row) for row in ([0.0, 0, 0], [0.5, 1.5, 2.5], [0, 1.5, 2.5], [0.5, 0, 2.5], [0, 1.5, 0])],
     )
     assert_same(
         [step.discount for step in steps],
-        [np.array(r) for r in ([1.0, 1, 1], [0.25, 0.75, 0.75], [1, 0.25, 0.75], [0.25, 1, 0.25], [1, 0.75, 1])],
+        [np.float32(r) for r in ([1.0, 1, 1], [0.25, 0.75, 0.75], [1, 0.25, 0.75], [0.25, 1, 0.25], [1, 0.75, 1])],
     )
     assert_same(
         [step.observation["t"] for step in steps],
@@ -255,11 +255,13 @@ def test_handle_on_a_dm_env():
         assert env.envs[1].index == 1
         first = env.envs[1].reset()
         assert_same(
-            first, TimeStep(np.array(0, np.int32), np.array(0.0), np.array(1.0), {"t": np.array([10], np.int16)})
+            first,
+            TimeStep(np.array(0, np.int32), np.array(0, "f4"), np.array(1, "f4"), {"t": np.array([10], np.int16)}),
         )
         last = env.envs[1].step(2)
         assert_same(
-            last, TimeStep(np.array(2, np.int32), np.array(2.5), np.array(0.25), {"t": np.array([11], np.int16)})
+            last,
+            TimeStep(np.array(2, np.int32), np.array(2.5, "f4"), np.array(0.25, "f4"), {"t": np.array([11], np.int16)}),
         )
         assert env.envs[1].step(2).is_first()
 

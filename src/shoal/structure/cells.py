@@ -54,14 +54,6 @@ class Cells:
         offset, _, length = self._words[row].tolist()
         return self._heaps[row].read(offset, length) if length else b""
 
-    def __getitem__(self, row: int) -> bytes:
-        """Returns a copy of the value of one row."""
-        return self.read(row)
-
-    def __setitem__(self, row: int, payload: bytes) -> None:
-        """Stores the value of one row."""
-        self.write(row, payload)
-
     def copy(self) -> Cells:
         """Returns itself."""
         return self

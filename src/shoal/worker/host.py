@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import MisfitError, StateError
+from shoal.errors import StateError
 from shoal.memory import Heap
 from shoal.structure.cast import fit
 from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
@@ -34,18 +34,17 @@ class EnvSlot:
     Attributes:
         row: Its row in the batch.
         step: What the host calls to step it; modes and failures replace it.
-        block: Where its last observation is, for a reset that leaves it alone; -1 for nowhere. Keeping the
-            observation itself would cost: its memory could not be used again for the next one.
+        last_observation: What it observed last, for a reset that leaves it alone.
     """
 
-    __slots__ = ("block", "driver", "host", "row", "step")
+    __slots__ = ("driver", "host", "last_observation", "row", "step")
 
     def __init__(self, host: EnvHost, row: int, driver: Driver) -> None:
         """An env that was not reset yet."""
         self.host = host
         self.row = row
         self.driver = driver
-        self.block = -1
+        self.last_observation: Any = None
         self.refuse("it has not been reset yet")
 
     def refuse(self, reason: str) -> None:
@@ -148,8 +147,7 @@ class EnvHost:
     def _step(self, request: Step) -> Reply:
         slots = self._slots_of(request.rows)
         first, last = request.rows or (self.first_row, self.first_row + len(slots))
-        block = request.block
-        record = self.record = self._records[block]
+        record = self.record = self._records[request.block]
         write, end_episode = record.write_observation, self._end_episode
         marks, mark = self._marks, self._mark
         rewards: list[Any] = []
@@ -166,7 +164,7 @@ class EnvHost:
                 if terminated or truncated:
                     observation, info = end_episode(slot, observation, info)
                 write(row - 1, observation)
-                slot.block = block
+                slot.last_observation = observation
                 if info:
                     # A copy: envs may share one dictionary, and each fills it in its turn.
                     infos.append((row - 1, dict(info)))
@@ -219,14 +217,14 @@ class EnvHost:
                     # Its own copy: an env that takes something out of its options takes it from nobody else.
                     observation, info = slot.restart(request.seeds[row], copy.deepcopy(request.options[row]))
                     record.write_observation(row, observation)
-                    slot.block = request.block
+                    slot.last_observation = observation
                     if info:
                         infos.append((row, dict(info)))
-                elif slot.block < 0:
-                    raise StateError(f"env {row} has no observation to keep; reset it, too")
+                elif slot.last_observation is None:
+                    raise StateError(f"env {row} has no observation to keep: it was never reset; reset it, too")
                 else:
-                    record.copy_observation(row, self._records[slot.block])
-                    slot.block = request.block
+                    # Not from the block that it is in: that may have been lent, and the caller may have changed it.
+                    record.write_observation(row, slot.last_observation)
             except Terminated:
                 raise
             except BaseException as error:
@@ -314,9 +312,6 @@ class EnvHost:
     def _fail(self, slot: EnvSlot, doing: str, error: BaseException, failures: list[Failure]) -> None:
         failures.append(Failure.of(slot.row, doing, error))
         slot.refuse(f"its last {doing} raised {type(error).__name__}")
-        if isinstance(error, MisfitError):
-            # A part of it may have been written over the last one.
-            slot.block = -1
 
 
 def _scalar(value: Any, dtype: np.dtype, name: str) -> Any:

@@ -40,7 +40,6 @@ class Record:
     ) -> None:
         """Takes the views `[B, ...]` of the block, and which rows are this worker's."""
         self._first_row = first_row
-        self._observations = views["observation"]
         self.write_observation = description.observation.writer(views["observation"], "observation")
         # Through a typed array: NumPy would take None for NaN and "1" for a number.
         self._rewards = views["reward"][0].data
@@ -63,12 +62,6 @@ class Record:
             start = self._first_row
             self._has_final[first:last] = self._ended[first - start : last - start]
             self._ended[first - start : last - start] = [False] * (last - first)
-
-    def copy_observation(self, row: int, other: Record) -> None:
-        """Stores the observation that another record has in this row."""
-        if other is not self:
-            for own, its in zip(self._observations, other._observations, strict=True):
-                own[row] = its[row]
 
     def keep_final(self, row: int, observation: Any) -> None:
         """Stores the last observation of an episode."""
