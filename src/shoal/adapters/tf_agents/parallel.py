@@ -10,7 +10,7 @@ from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.batch import EngineEnvironment
 from shoal.adapters.tf_agents.codecs import repacked
 from shoal.adapters.tf_agents.handles import ProcessPyEnvironment
-from shoal.adapters.tf_agents.preload import modules_for
+from shoal.adapters.tf_agents.preload import THEIR_MODULE, modules_for
 from shoal.adapters.tf_agents.system_multiprocessing import state_setups
 from shoal.engine import Options
 from shoal.errors import ArgumentError, ArgumentTypeError
@@ -94,11 +94,13 @@ class ParallelPyEnvironment(EngineEnvironment):
     def start(self) -> None:
         """Starts workers and envs, as the constructor has done already; envs that are there are closed before."""
         self.close()
+        preload = modules_for(self._env_constructors)
+        setups = state_setups(have_tf_agents=THEIR_MODULE in preload)
         super().__init__(
             self._env_constructors,
             self._options,
-            setups=[ForwardRegistry.here(), *state_setups()],
-            preload=modules_for(self._env_constructors),
+            setups=[ForwardRegistry.here(), *setups],
+            preload=preload,
         )
         self._envs = [
             ProcessPyEnvironment._of_batch(self._engine, row, facts, self._flatten)

@@ -10,13 +10,13 @@ from typing import Any
 from shoal.worker import by_value
 
 _OUR_MODULE = "shoal.adapters.tf_agents"
-_THEIR_MODULE = "tf_agents.environments.py_environment"
+THEIR_MODULE = "tf_agents.environments.py_environment"
 
 
 def modules_for(env_constructors: Sequence[Callable[[], Any]]) -> list[str]:
     """Returns this package and, if unpickling a constructor imports it anyway, tf-agents' `PyEnvironment`."""
-    if _THEIR_MODULE in sys.modules and any(_needs_it(constructor) for constructor in env_constructors):
-        return [_OUR_MODULE, _THEIR_MODULE]
+    if THEIR_MODULE in sys.modules and any(_needs_it(constructor) for constructor in env_constructors):
+        return [_OUR_MODULE, THEIR_MODULE]
     return [_OUR_MODULE]
 
 

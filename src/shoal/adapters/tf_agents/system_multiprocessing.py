@@ -66,14 +66,20 @@ def enable_interactive_mode(extra_state_savers: Sequence[StateSaver] | None = No
     _state_savers.extend(extra_state_savers or ())
 
 
-def state_setups() -> list[Callable[[], Any]]:
-    """Returns what workers call to have the state of all savers, those of TF-Agents' own module among them.
+def state_setups(*, have_tf_agents: bool) -> list[Callable[[], Any]]:
+    """Returns what workers call to have the state of all savers, those given to TF-Agents' own module among them.
 
     A state that cannot be pickled is passed over, as TF-Agents does.
+
+    Args:
+        have_tf_agents: Whether the workers import TF-Agents anyway. If not, the savers that TF-Agents brings
+            itself, for Gym's registry, are left out: they would have every worker import TensorFlow.
     """
     theirs = sys.modules.get("tf_agents.system.default.multiprocessing_core")
     setups: list[Callable[[], Any]] = []
     for saver in (*_state_savers, *getattr(theirs, "_STATE_SAVERS", ())):
+        if type(saver).__module__.startswith("tf_agents.") and not have_tf_agents:
+            continue
         setup = partial(saver.restore_state, saver.collect_state())
         with contextlib.suppress(TypeError, pickle.PicklingError):
             by_value.dumps(setup)
