@@ -15,7 +15,9 @@ THEIR_MODULE = "tf_agents.environments.py_environment"
 
 def modules_for(env_constructors: Sequence[Callable[[], Any]]) -> list[str]:
     """Returns this package and, if unpickling a constructor imports it anyway, tf-agents' `PyEnvironment`."""
-    if THEIR_MODULE in sys.modules and any(_needs_it(constructor) for constructor in env_constructors):
+    # The same one is often given many times, and looking into one takes milliseconds.
+    different = {id(constructor): constructor for constructor in env_constructors}.values()
+    if THEIR_MODULE in sys.modules and any(map(_needs_it, different)):
         return [_OUR_MODULE, THEIR_MODULE]
     return [_OUR_MODULE]
 
