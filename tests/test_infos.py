@@ -11,15 +11,17 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import every_backend, readable, vector
 
+from shoal import AsyncVectorEnv
 from shoal.testing import Counter, Scripted
 from shoal.testing.equality import assert_same
 from shoal.worker.infos import gather, merge, scatter
@@ -297,3 +299,72 @@ def test_info_that_cannot_be_sent_does_not_stop_the_run(backend):
         assert_same(infos["good"], np.array([1, 1]))
         assert "generator" in str(infos["odd"][0]) and infos["_odd"].all()
         assert envs.step([0, 0])[0].tolist() == [[2], [2]]
+
+
+class Talkative(gym.Env):
+    """Says a number, an array, a nested number and, if `odd`, something new at every third step."""
+
+    observation_space = action_space = Discrete(2)
+
+    def __init__(self, index: int, odd: bool = False) -> None:
+        self.index, self.odd, self.t = index, odd, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return 0, {"t": 0}
+
+    def step(self, action):
+        self.t += 1
+        info = {"t": self.t, "x": np.full(2, self.t + self.index, np.float32), "deep": {"y": self.index + 0.5}}
+        if self.odd and self.index == 1 and self.t % 3 == 0:
+            info["t"], info["note"] = 2.5, f"note {self.t}"
+        return 0, 0.0, False, False, info
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+def test_infos_are_the_same_in_columns_and_in_messages(backend, odd):
+    """The first steps go by message, the next through shared memory, and odd ones in between by message again."""
+    env_fns = [partial(Talkative, index, odd) for index in range(4)]
+    with AsyncVectorEnv(env_fns, backend=backend, num_workers=3) as ours:
+        theirs = gym.vector.SyncVectorEnv(env_fns)
+        assert_same(ours.reset()[1], theirs.reset()[1])
+        for _ in range(3):
+            for _ in range(8):
+                found, expected = ours.step(np.zeros(4, int))[4], theirs.step(np.zeros(4, int))[4]
+                if odd and "note" in expected:
+                    # Gymnasium cuts the float into the column of integers.
+                    expected["t"] = np.where(np.arange(4) == 1, 2.5, expected["t"])
+                assert_same(found, expected)
+            mask = np.array([True, False, False, True])
+            found, expected = (each.reset(options={"reset_mask": mask})[1] for each in (ours, theirs))
+            assert_same(found, expected)
+
+
+def test_infos_that_the_caller_keeps_do_not_change():
+    """They are copies of the columns, which the next step overwrites."""
+    with AsyncVectorEnv([partial(Talkative, index) for index in range(3)], num_workers=2) as envs:
+        envs.reset()
+        kept = [envs.step(np.zeros(3, int))[4] for _ in range(6)]
+    assert [info["t"].tolist() for info in kept] == [[t] * 3 for t in range(1, 7)]
+    assert all(info["x"].flags.writeable for info in kept)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize(
+    "infos, keys", [("all", {"t", "x", "deep"}), (["x", "absent"], {"x"}), ((), set()), (None, set())]
+)
+def test_only_chosen_infos_are_delivered(backend, infos, keys):
+    """Whoever reads one key of fifty need not pay for the others."""
+    with AsyncVectorEnv([partial(Talkative, index) for index in range(3)], backend=backend, infos=infos) as envs:
+        envs.reset()
+        for _ in range(3):
+            found = envs.step(np.zeros(3, int))[4]
+            assert set(found) == keys | {f"_{key}" for key in keys}
+
+
+@pytest.mark.parametrize("infos", ["t", 5, [1]])
+def test_infos_argument_says_what_it_takes(infos):
+    """One key as a str would else be taken for its letters."""
+    with pytest.raises(TypeError, match="infos must be 'all', a list of keys, or None for none"):
+        AsyncVectorEnv([partial(Talkative, 0)], infos=infos)

@@ -104,7 +104,8 @@ class Engine:
             files.extend(self._memory.files)
             self._infos = InfoMemory(self._rows, self._memory.num_blocks)
             files.append(self._infos)
-            self._share("attach", self._memory.attach())
+            attached = self._exchange.broadcast("attach", self._memory.attach())
+            self._check(self._exchange.wait(attached, options.start_timeout))
         except BaseException:
             close_backend(backend, files, min(1.0, options.close_timeout))
             raise
@@ -290,7 +291,8 @@ class Engine:
             self._require_idle("step")
         self._readiness.check_step()
         if self._infos.is_outgrown:
-            self._share("infos", self._infos.lay_out())
+            # Workers answer in order, so the step that follows finds the columns.
+            self._exchange.abandon(self._exchange.broadcast("infos", self._infos.lay_out()))
         block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
         self._send("step", Step(0, block.index), block)
@@ -337,10 +339,6 @@ class Engine:
         self._pending = None
         for worker in pending.awaiting:
             self._readiness.refuse(range(*self._rows[worker]), f"its last {pending.kind} was not waited for")
-
-    def _share(self, kind: str, request: Request) -> None:
-        """Hands memory to the workers."""
-        self._check(self._exchange.wait(self._exchange.broadcast(kind, request), self._options.start_timeout))
 
     def _finish_block(self, kind: str, timeout: float | None) -> tuple[Block, dict[str, Any]]:
         """Waits for the pending call of this kind, and returns its block and infos."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -59,6 +59,7 @@ class Options:
         blocking: Whether workers do what they are asked one after the other, too.
         seeding: What one integer seed means: `"increment"` gives env `i` the seed plus `i`, as Gymnasium
             does; `"spawn"` gives it a seed of its own from NumPy's `SeedSequence`.
+        infos: Which keys of the envs' infos to keep; None for all, an empty sequence for none.
         worker_init: Called in each worker before its envs are constructed.
         worker_threads: Threads that numerical libraries may use in a worker; None for one, or what the
             user's environment variables say.
@@ -75,6 +76,7 @@ class Options:
     start_serially: bool = False
     blocking: bool = False
     seeding: str = "increment"
+    infos: Sequence[str] | None = None
     worker_init: Callable[[], Any] | None = None
     worker_threads: int | None = None
 

@@ -40,7 +40,7 @@ def build(
 
     def request(worker: int) -> Build:
         first, last = rows[worker]
-        return Build(0, first, functions[first:last], driver_factory, setups, options.autoreset)
+        return Build(0, first, functions[first:last], driver_factory, setups, options.autoreset, options.infos)
 
     built: list[Built] = []
     workers = range(len(rows))

@@ -13,6 +13,7 @@ from shoal.errors import StateError
 from shoal.memory import Heap
 from shoal.structure.cast import fit
 from shoal.worker.autoreset import AUTORESET, Autoreset, EpisodeEnd
+from shoal.worker.chosen_infos import ChosenInfos
 from shoal.worker.columns import InfoBlock
 from shoal.worker.driver import Driver
 from shoal.worker.failures import Failure
@@ -242,6 +243,8 @@ class EnvHost:
 
     def _share_infos(self, request: ShareInfos) -> Reply:
         assert request.segment is not None
+        # Without columns infos go by message, which is right whatever comes of this.
+        self._info_blocks = []
         self._info_blocks = request.layout.blocks(request.segment)
         return Reply(self.worker, request.sequence)
 
@@ -280,6 +283,8 @@ class EnvHost:
             for row, env_fn in enumerate(request.env_fns, request.first_row):
                 self._note(row + 1)
                 driver = request.driver_factory(env_fn)
+                if request.infos is not None:
+                    driver = ChosenInfos(driver, request.infos)
                 self._slots.append(EnvSlot(self, row, driver))
                 built.append(Built(driver.facts(), (os.getpid(), id(driver.identity))))
         except Terminated:

@@ -73,6 +73,24 @@ def choose_start_method(context: str | None, start_method: str | None) -> str:
     return chosen or "forkserver"
 
 
+def chosen_infos(infos: Any) -> tuple[str, ...] | None:
+    """Returns the keys of infos to deliver, None for all.
+
+    Raises:
+        ArgumentTypeError: It is neither `"all"`, keys, nor None.
+    """
+    if isinstance(infos, str):
+        if infos == "all":
+            return None
+    elif infos is None:
+        return ()
+    elif isinstance(infos, Iterable):
+        keys = tuple(infos)
+        if all(isinstance(key, str) for key in keys):
+            return keys
+    raise ArgumentTypeError(f"infos must be 'all', a list of keys, or None for none, found {infos!r}")
+
+
 def split_options(options: Any, num_envs: int) -> tuple[list[Any], np.ndarray | None]:
     """Returns each env's options, and the mask of envs to reset."""
     if options is None:

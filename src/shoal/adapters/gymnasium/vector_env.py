@@ -10,7 +10,13 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 from shoal.adapters.gymnasium.agreement import Agreement, agree, check_observation_mode
-from shoal.adapters.gymnasium.arguments import check_env_fns, choose_start_method, split_options, worker_limit
+from shoal.adapters.gymnasium.arguments import (
+    check_env_fns,
+    choose_start_method,
+    chosen_infos,
+    split_options,
+    worker_limit,
+)
 from shoal.adapters.gymnasium.autoreset import AutoresetMode
 from shoal.adapters.gymnasium.autoreset import autoreset_mode as to_autoreset_mode
 from shoal.adapters.gymnasium.codecs import codec_of
@@ -70,6 +76,7 @@ class AsyncVectorEnv(VectorEnv):
         seeding: str = "increment",
         worker_init: Callable[[], Any] | None = None,
         worker_threads: int | None = None,
+        infos: str | Sequence[str] | None = "all",
         strict: bool = False,
         extras: Mapping[str, Any] | None = None,
     ) -> None:
@@ -101,6 +108,7 @@ class AsyncVectorEnv(VectorEnv):
             worker_init: Called in each worker before its envs are constructed.
             worker_threads: Threads that numerical libraries may use in a worker; None for one, or what
                 `OMP_NUM_THREADS` and its like say.
+            infos: Which infos to deliver: `"all"`, the keys of those that are wanted, or None for none.
             strict: Whether observations and actions must lie in their spaces: within the bounds, without NaN and
                 without other keys. Otherwise only shape and type are checked.
             extras: What the envs give at every reset and step beside their observations, by name: a space, for
@@ -139,6 +147,7 @@ class AsyncVectorEnv(VectorEnv):
             close_timeout=close_timeout,
             start_serially=start_serially,
             seeding=seeding,
+            infos=chosen_infos(infos),
             worker_init=worker_init,
             worker_threads=worker_threads,
         )
