@@ -230,7 +230,7 @@ class Engine:
         with self._lock:
             self.check_open()
             worker = next(worker for worker, (first, last) in enumerate(self._rows) if first <= row < last)
-            pending = self._exchange.ask("call", worker, replace(call, rows=(row, row + 1)))
+            pending = self._exchange.ask("call", worker, replace(call, rows=(row, row + 1)), self._options.step_timeout)
         return Promise(self._wait_for, self._exchange.forget, pending)
 
     def _wait_for(self, pending: Pending, timeout: float | None) -> Any:
@@ -291,8 +291,7 @@ class Engine:
             self._require_idle("step")
         self._readiness.check_step()
         if self._infos.is_outgrown:
-            # Workers answer in order, so the step that follows finds the columns.
-            self._exchange.abandon(self._exchange.broadcast("infos", self._infos.lay_out()))
+            self._infos.share(self._exchange)
         block = self._memory.acquire() or self._wait_for_block()
         self._memory.encode_actions(actions)
         self._send("step", Step(0, block.index), block)

@@ -66,9 +66,8 @@ class Exchange:
         self._wording = wording
         self._everyone = range(len(rows))
         self._sequence = 0
-        # Requests on their way beside the one that is being waited for, by number: nobody waits for them any
-        # more, or not yet.
-        self._others: dict[int, Pending] = {}
+        # All requests that have not been answered by all, or whose replies nobody has taken yet, by number.
+        self._sent: dict[int, Pending] = {}
 
     def submit(self, kind: str, requests: Mapping[int, Request]) -> Pending:
         """Numbers the requests, all alike, and sends one to each of some workers.
@@ -79,24 +78,30 @@ class Exchange:
         for worker in self.dead.keys() & requests.keys():
             raise self.dead[worker]
         self._sequence += 1
+        pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(requests))
         for worker, request in requests.items():
             request.sequence = self._sequence
             self._backend.submit(worker, request)
-        return Pending(kind, self._sequence, set(requests))
-
-    def ask(self, kind: str, worker: int, request: Request) -> Pending:
-        """Sends a request to one worker, to be waited for some time, whatever else is sent before."""
-        while sum(worker in other.awaiting for other in self._others.values()) >= _MOST_ASKED:
-            self._collect(1, None, None)
-        pending = self.submit(kind, {worker: request})
-        self._others[pending.sequence] = pending
         return pending
+
+    def ask(self, kind: str, worker: int, request: Request, timeout: float | None) -> Pending:
+        """Sends a request to one worker, to be waited for some time, whatever else is sent before.
+
+        Raises:
+            StepTimeoutError: The worker has many to answer, and has not answered one in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while len(asked := [each for each in list(self._sent.values()) if worker in each.awaiting]) >= _MOST_ASKED:
+            self._collect(1, deadline)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise self._lateness(asked[0], timeout)
+        return self.submit(kind, {worker: request})
 
     def forget(self, pending: Pending) -> None:
         """Stops keeping what comes in reply to a request that was asked."""
         pending.is_abandoned = True
         if pending.is_settled:
-            self._others.pop(pending.sequence, None)
+            self._sent.pop(pending.sequence, None)
 
     def broadcast(self, kind: str, request: Request, block: Block | None = None) -> Pending:
         """Numbers a request and sends it to all workers.
@@ -113,7 +118,7 @@ class Exchange:
             raise next(iter(self.dead.values()))
         self._sequence += 1
         request.sequence = self._sequence
-        pending = Pending(kind, self._sequence, set(self._everyone), block)
+        pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(self._everyone), block)
         if block is not None:
             # Not free until `wait` or `abandon` has seen to it.
             block.writers = len(self._rows)
@@ -121,6 +126,7 @@ class Exchange:
             self._backend.broadcast(request)
         except Exception:
             # It could not be sent at all.
+            self._sent.pop(pending.sequence, None)
             if block is not None:
                 block.writers = 0
             raise
@@ -144,7 +150,7 @@ class Exchange:
             raise next(iter(self.dead.values()))
         self._sequence += 1
         request.sequence = self._sequence
-        pending = Pending(kind, self._sequence, set(), block)
+        pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(), block)
         try:
             for worker in self._everyone:
                 pending.awaiting.add(worker)
@@ -159,7 +165,8 @@ class Exchange:
         """Waits a moment for all workers to have done what they were asked without a word; returns whether so."""
         if len(pending.awaiting) < len(self._everyone) or not self._backend.all_done(pending.sequence):
             return False
-        for worker in pending.awaiting if self._others else ():
+        self._sent.pop(pending.sequence, None)
+        for worker in pending.awaiting if self._sent else ():
             self._settle_before(pending.sequence, worker)
         pending.awaiting.clear()
         if pending.block is not None:
@@ -174,7 +181,7 @@ class Exchange:
             WorkerDiedError: A worker has died over it; replies that are still due will be dropped.
         """
         self._gather(pending, timeout, stop_at_failure=stop_at_failure)
-        self._others.pop(pending.sequence, None)
+        self._sent.pop(pending.sequence, None)
         if pending.block is not None:
             pending.block.writers = 0
         pending.replies.sort(key=_worker_of)
@@ -186,7 +193,7 @@ class Exchange:
         awaiting = pending.awaiting
         while awaiting:
             known = len(pending.died)
-            self._collect(1 if stop_at_failure else len(awaiting), deadline, pending)
+            self._collect(1 if stop_at_failure else len(awaiting), deadline)
             if stop_at_failure and any(reply.failures for reply in pending.replies):
                 return
             if len(pending.died) > known:
@@ -209,66 +216,61 @@ class Exchange:
         pending.is_abandoned = True
         if pending.block is not None:
             pending.block.writers = len(pending.awaiting)
-        if pending.awaiting:
-            self._others[pending.sequence] = pending
-        else:
-            self._others.pop(pending.sequence, None)
+        if not pending.awaiting:
+            self._sent.pop(pending.sequence, None)
 
     def settle(self, timeout: float | None) -> None:
         """Waits for a late reply to a request that nobody waits for; raises `StepTimeoutError`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        late = next(other for other in self._others.values() if other.is_abandoned)
-        self._collect(1, deadline, None)
+        late = next(each for each in self._sent.values() if each.is_abandoned)
+        self._collect(1, deadline)
         if late.awaiting and deadline is not None and time.monotonic() >= deadline:
             raise self._lateness(late, timeout)
 
-    def _collect(self, count: int, deadline: float | None, current: Pending | None) -> None:
+    def _collect(self, count: int, deadline: float | None) -> None:
         """Waits for so many replies or a death, and puts each where it belongs."""
         incoming = self._backend.collect(count, deadline)
         for reply in incoming.replies:
-            self._file(reply, current)
+            self._file(reply)
         for death in incoming.deaths:
-            self._bury(death, current)
+            self._bury(death)
 
-    def _file(self, reply: Reply, current: Pending | None) -> None:
+    def _file(self, reply: Reply) -> None:
         """Puts a reply to the request that it answers, which need not be the one that is being waited for."""
-        if self._others:
+        if len(self._sent) > 1:
             self._settle_before(reply.sequence, reply.worker)
-        is_current = current is not None and reply.sequence == current.sequence
-        pending = current if is_current else self._others.get(reply.sequence)
-        if pending is None:
-            return
-        if not pending.is_abandoned:
-            pending.replies.append(reply)
-        self._release(pending, reply.worker, is_current=is_current)
+        pending = self._sent.get(reply.sequence)
+        if pending is not None:
+            if not pending.is_abandoned:
+                pending.replies.append(reply)
+            self._release(pending, reply.worker)
 
     def _settle_before(self, sequence: int, worker: int) -> None:
         """Takes note that a worker, which answers in order, has done with all that it was asked earlier."""
-        for other in list(self._others.values()):
+        for other in list(self._sent.values()):
             if other.sequence < sequence:
                 self._release(other, worker)
 
-    def _release(self, pending: Pending, worker: int, *, is_current: bool = False) -> None:
+    def _release(self, pending: Pending, worker: int) -> None:
         """Takes note that a worker has done with a request."""
         if worker not in pending.awaiting:
             return
         pending.awaiting.discard(worker)
-        if is_current:
-            return
-        if pending.block is not None:
-            pending.block.writers -= 1
-        if pending.is_abandoned and not pending.awaiting:
-            self._others.pop(pending.sequence, None)
+        if pending.is_abandoned:
+            if pending.block is not None:
+                pending.block.writers -= 1
+            if not pending.awaiting:
+                self._sent.pop(pending.sequence, None)
 
-    def _bury(self, death: Death, current: Pending | None) -> None:
+    def _bury(self, death: Death) -> None:
         """Takes note of a death, and of the requests that the worker will not answer any more."""
-        asked = [each for each in (*self._others.values(), current) if each and death.worker in each.awaiting]
+        asked = [each for each in list(self._sent.values()) if death.worker in each.awaiting]
         doing = next((each.kind for each in asked if not each.is_abandoned), "")
         error = worker_died(death, self._rows[death.worker], doing)
         self.dead[death.worker] = error
         for pending in asked:
             pending.died.append(error)
-            self._release(pending, death.worker, is_current=pending is current)
+            self._release(pending, death.worker)
 
     def _lateness(self, pending: Pending, timeout: float | None) -> StepTimeoutError:
         rows = [(worker, self._rows[worker], self._backend.current_row(worker)) for worker in sorted(pending.awaiting)]

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.engine.exchange import Exchange
 from shoal.memory import Block, Segment
 from shoal.worker import Reply, ShareInfos
-from shoal.worker.columns import InfoBlock, InfoLayout, Schema, learn
+from shoal.worker.columns import MOST_COLUMNS, InfoBlock, InfoLayout, Schema, count, learn
 from shoal.worker.infos import Columns, merge
 
 
@@ -30,7 +31,16 @@ class InfoMemory:
         self.is_outgrown = False
         self.segment: Segment | None = None
 
-    def lay_out(self) -> ShareInfos:
+    def share(self, exchange: Exchange) -> None:
+        """Hands workers new columns; they answer in order, so whatever they are asked next finds them."""
+        try:
+            exchange.abandon(exchange.broadcast("infos", self._lay_out()))
+        except BaseException:
+            # Some may have them and some not: all get others before the next step.
+            self.is_outgrown, exchange.interrupted = True, None
+            raise
+
+    def _lay_out(self) -> ShareInfos:
         """Returns the request that hands workers new columns; the old ones are not used any more."""
         self.is_outgrown = False
         layout = InfoLayout(copy.deepcopy(self._schema), self._num_envs, len(self._rows), self._num_blocks)
@@ -54,10 +64,11 @@ class InfoMemory:
     def merge(self, block: Block, sequence: int, replies: Sequence[Reply]) -> dict[str, Any]:
         """Returns the infos of a request to which some workers have replied with a message."""
         parts: list[Columns] = []
+        room = [MOST_COLUMNS - count(self._schema)]
         for reply in replies:
             if reply.infos:
                 parts.append(reply.infos)
-                self.is_outgrown |= learn(self._schema, reply.infos)
+                self.is_outgrown |= learn(self._schema, reply.infos, room)
             elif self._blocks and self._blocks[block.index].is_filled(reply.worker, sequence):
                 parts.append(self._blocks[block.index].columns_of(*self._rows[reply.worker]))
         return merge(parts, self._num_envs) if parts else {}

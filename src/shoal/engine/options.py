@@ -56,7 +56,7 @@ class Options:
         start_timeout: Seconds that building all envs may take.
         close_timeout: Seconds that envs may take to close before their workers are killed.
         start_serially: Whether to start one worker after the other.
-        blocking: Whether workers do what they are asked one after the other, too.
+        blocking: Whether workers reset and step one after the other, too.
         seeding: What one integer seed means: `"increment"` gives env `i` the seed plus `i`, as Gymnasium
             does; `"spawn"` gives it a seed of its own from NumPy's `SeedSequence`.
         infos: Which keys of the envs' infos to keep; None for all, an empty sequence for none.

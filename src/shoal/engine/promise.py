@@ -37,7 +37,7 @@ class Promise:
         if self._pending is not None:
             try:
                 self._value = self._wait(self._pending, timeout)
-            except BaseException as error:
+            except Exception as error:
                 if not self._pending.is_settled:
                     raise
                 self._error = error

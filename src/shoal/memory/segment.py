@@ -74,6 +74,11 @@ class Segment:
         """Returns the descriptor to pass to another process."""
         return self._fd
 
+    def __del__(self) -> None:
+        """Closes a descriptor that nobody has closed."""
+        if hasattr(self, "_fd"):
+            self.close()
+
     def close(self) -> None:
         """Closes the descriptor; the mapping lasts as long as an array on it."""
         if self._fd >= 0:

@@ -44,28 +44,39 @@ class Form:
 Schema = dict[str, Any]
 
 
-def learn(schema: Schema, columns: Columns) -> bool:
-    """Adds to a schema what infos that came as a message show; returns whether there is something new to lay out."""
+def learn(schema: Schema, columns: Columns, room: list[int]) -> bool:
+    """Adds to a schema what infos that came as a message show.
+
+    Args:
+        schema: Changed.
+        columns: The infos.
+        room: How many keys may still be added, in a list of one; counted down.
+
+    Returns:
+        Whether there is something new to lay out.
+    """
     is_new = False
     for key, column in columns.items():
-        if type(key) is not str:
+        if type(key) is not str or (key not in schema and room[0] <= 0):
             continue
         if isinstance(column.values, dict):
             if key not in schema:
-                schema[key] = {}
+                schema[key], is_new = {}, True
+                room[0] -= 1
             if isinstance(schema[key], dict):
-                is_new |= learn(schema[key], column.values)
+                is_new |= learn(schema[key], column.values, room)
             else:
                 schema[key] = None
             continue
         form = None
         if isinstance(column.values, np.ndarray) and column.values.dtype.kind in "biufc":
             form = Form(column.item_type, column.values.dtype, column.values.shape[1:])
-        if key not in schema and count(schema) < MOST_COLUMNS:
+        if key not in schema:
             schema[key] = form
+            room[0] -= 1
             is_new |= form is not None
-        elif schema.get(key) != form:
-            # It has been given up: such a key goes by message for good.
+        elif schema[key] != form:
+            # It has been given up: such a key goes by message from now on.
             schema[key] = None
     return is_new
 
@@ -224,6 +235,8 @@ class InfoBlock:
 
 
 def _write(nodes: dict[str, Node], first: int, last: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> bool:
+    if any([key not in nodes for key in infos[0][1]] if infos else ()):
+        return False
     found = 0
     is_complete = len(infos) == last - first
     for key, node in nodes.items():
@@ -253,7 +266,7 @@ def _write(nodes: dict[str, Node], first: int, last: int, infos: Sequence[tuple[
 def _write_rows(node: Node, first: int, last: int, infos: Sequence[tuple[int, Any]], values: list[Any]) -> bool:
     if isinstance(node.content, Slot):
         return node.content.write(first, values)
-    if not all(type(value) is dict and value for value in values):
+    if not all([type(value) is dict for value in values]):
         return False
     return _write(node.content, first, last, [(row, value) for (row, _), value in zip(infos, values, strict=True)])
 

@@ -143,6 +143,9 @@ class EnvHost:
             except BaseException as error:
                 failures.append(Failure.of(slot.row, "close", error))
         self._note(0)
+        self._records, self._info_blocks = [], []
+        while self._heaps:
+            self._heaps.pop().close()
         return failures
 
     def _step(self, request: Step) -> Reply:

@@ -36,7 +36,10 @@ def check(env: Any, state: bytes) -> Any:
     Raises:
         StateError: It was taken of an env of another class.
     """
-    saved = pickle.loads(state)
+    try:
+        saved = pickle.loads(state)
+    except Exception as error:
+        raise StateError(f"this state cannot be read ({type(error).__name__}: {error})") from error
     if type(saved).__qualname__ != type(env).__qualname__:
         raise StateError(
             f"this is the state of a {type(saved).__qualname__}, and the env is a {type(env).__qualname__}; "

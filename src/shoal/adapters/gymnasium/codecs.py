@@ -90,36 +90,36 @@ def _array(space: Any) -> ArrayCodec:
 
 
 for _class in (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary):
-    tree_of.register(_class, _array)
+    tree_of.provide(_class)(_array)
 
 
-@tree_of.register(spaces.Dict)
+@tree_of.provide(spaces.Dict)
 def _dict(space: Any) -> dict[str, Any]:
     return {key: tree_of(subspace) for key, subspace in space.spaces.items()}
 
 
-@tree_of.register(spaces.Tuple)
+@tree_of.provide(spaces.Tuple)
 def _tuple(space: Any) -> tuple[Any, ...]:
     return tuple(tree_of(subspace) for subspace in space.spaces)
 
 
-@tree_of.register(spaces.Text)
+@tree_of.provide(spaces.Text)
 def _text(space: Any) -> TextCodec:
     return TextCodec(space.max_length, space.character_set)
 
 
-@tree_of.register(spaces.OneOf)
+@tree_of.provide(spaces.OneOf)
 def _one_of(space: Any) -> OneOfCodec:
     return OneOfCodec([codec_of(option) for option in space.spaces])
 
 
-@tree_of.register(spaces.Sequence)
+@tree_of.provide(spaces.Sequence)
 def _sequence(space: Any) -> RaggedCodec:
     item = codec_of(space.feature_space)
     return RaggedCodec(StackPacker(item) if space.stack else ListPacker(item))
 
 
-@tree_of.register(spaces.Graph)
+@tree_of.provide(spaces.Graph)
 def _graph(space: Any) -> RaggedCodec:
     edge = None if space.edge_space is None else codec_of(space.edge_space)
     return RaggedCodec(GraphPacker(codec_of(space.node_space), edge))

@@ -66,11 +66,17 @@ class SpaceFunction:
         """Has a function called for spaces of a class, and of classes derived from it; also a decorator."""
         if function is None:
             return lambda function: self.register(cls, function)
-        if isinstance(cls, type) and cls.__module__.partition(".")[0] in _FRAMEWORKS:
-            self._names[cls.__name__] = function
-        else:
-            self._own[cls] = self._adapt(function)
+        self._own[cls] = self._adapt(function)
         return function
+
+    def provide(self, cls: type) -> Callable[[F], F]:
+        """Returns a decorator that has a function of shoal's own called, for Gym's class of that name, too."""
+
+        def provide(function: F) -> F:
+            self._names[cls.__name__] = function
+            return function
+
+        return provide
 
     def dispatch(self, cls: type) -> Callable[..., Any]:
         """Returns the function for spaces of a class."""

@@ -140,36 +140,36 @@ Raises:
 """
 
 
-@create_shared_memory.register(spaces.Dict)
+@create_shared_memory.provide(spaces.Dict)
 def _create_dict(space: Any, n: int = 1, ctx: Any = multiprocessing) -> Any:
     return OrderedDict((key, create_shared_memory(part, n, ctx)) for key, part in space.spaces.items())
 
 
-@create_shared_memory.register(spaces.Tuple)
+@create_shared_memory.provide(spaces.Tuple)
 def _create_tuple(space: Any, n: int = 1, ctx: Any = multiprocessing) -> Any:
     return tuple(create_shared_memory(part, n, ctx) for part in space.spaces)
 
 
-@create_shared_memory.register(spaces.OneOf)
+@create_shared_memory.provide(spaces.OneOf)
 def _create_one_of(space: Any, n: int = 1, ctx: Any = multiprocessing) -> Any:
     return ((ctx or multiprocessing).Array("l", n), *(create_shared_memory(part, n, ctx) for part in space.spaces))
 
 
-@read_from_shared_memory.register(spaces.Dict)
+@read_from_shared_memory.provide(spaces.Dict)
 def _read_dict(space: Any, shared_memory: Any, n: int = 1) -> Any:
     return OrderedDict(
         (key, read_from_shared_memory(part, shared_memory[key], n)) for key, part in space.spaces.items()
     )
 
 
-@read_from_shared_memory.register(spaces.Tuple)
+@read_from_shared_memory.provide(spaces.Tuple)
 def _read_tuple(space: Any, shared_memory: Any, n: int = 1) -> Any:
     return tuple(
         read_from_shared_memory(part, memory, n) for part, memory in zip(space.spaces, shared_memory, strict=True)
     )
 
 
-@read_from_shared_memory.register(spaces.OneOf)
+@read_from_shared_memory.provide(spaces.OneOf)
 def _read_one_of(space: Any, shared_memory: Any, n: int = 1) -> Any:
     tags = np.frombuffer(_buffer(shared_memory[0]), np.int64)[:n].copy() if n else ()
     parts = [
@@ -178,7 +178,7 @@ def _read_one_of(space: Any, shared_memory: Any, n: int = 1) -> Any:
     return tuple((tag, _row_of(space.spaces[tag], parts[tag], row)) for row, tag in enumerate(tags))
 
 
-@write_to_shared_memory.register(spaces.Dict)
+@write_to_shared_memory.provide(spaces.Dict)
 def _write_dict(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
     if not isinstance(value, Mapping):
         raise MisfitError("value", f"expected a dict with keys {list(space.spaces)}, found {value!r}")
@@ -192,7 +192,7 @@ def _write_dict(space: Any, index: int, value: Any, shared_memory: Any, *, stric
         _write_part(part, index, value[key], shared_memory[key], f"[{key!r}]", strict)
 
 
-@write_to_shared_memory.register(spaces.Tuple)
+@write_to_shared_memory.provide(spaces.Tuple)
 def _write_tuple(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
     if not is_sequence(value):
         raise MisfitError("value", f"expected a tuple of {len(space.spaces)}, found {value!r}")
@@ -202,7 +202,7 @@ def _write_tuple(space: Any, index: int, value: Any, shared_memory: Any, *, stri
         _write_part(part, index, item, memory, f"[{position}]", strict)
 
 
-@write_to_shared_memory.register(spaces.OneOf)
+@write_to_shared_memory.provide(spaces.OneOf)
 def _write_one_of(space: Any, index: int, value: Any, shared_memory: Any, *, strict: bool = False) -> None:
     tag, item = check_pair(value, len(space.spaces), "value")
     tags = np.frombuffer(_buffer(shared_memory[0]), np.int64) if len(shared_memory[0]) else np.empty(0, np.int64)

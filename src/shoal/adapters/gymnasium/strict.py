@@ -32,7 +32,7 @@ def _no_space(space: Any, _value: Any, where: str) -> None:
 check_contains = SpaceFunction("check_contains", _other, _no_space)
 
 
-@check_contains.register(spaces.Box)
+@check_contains.provide(spaces.Box)
 def _box(space: Any, value: Any, where: str) -> None:
     array = fit(value, space.shape, space.dtype, where)
     if array.dtype.kind == "f" and np.isnan(array).any():
@@ -40,50 +40,50 @@ def _box(space: Any, value: Any, where: str) -> None:
     _check_bounds(array, space.low, space.high, where)
 
 
-@check_contains.register(spaces.Discrete)
+@check_contains.provide(spaces.Discrete)
 def _discrete(space: Any, value: Any, where: str) -> None:
     # As Python's integers: the last value may be the largest that the type holds.
     start = int(getattr(space, "start", 0))
     _check_bounds(fit(value, (), np.dtype(space.dtype), where), start, start + int(space.n) - 1, where)
 
 
-@check_contains.register(spaces.MultiDiscrete)
+@check_contains.provide(spaces.MultiDiscrete)
 def _multi_discrete(space: Any, value: Any, where: str) -> None:
     start = getattr(space, "start", 0)
     _check_bounds(fit(value, space.shape, space.dtype, where), start, start + (space.nvec - 1), where)
 
 
-@check_contains.register(spaces.MultiBinary)
+@check_contains.provide(spaces.MultiBinary)
 def _multi_binary(space: Any, value: Any, where: str) -> None:
     _check_bounds(fit(value, space.shape, space.dtype, where), 0, 1, where)
 
 
-@check_contains.register(spaces.Text)
+@check_contains.provide(spaces.Text)
 def _text(space: Any, value: Any, where: str) -> None:
     if len(value) < space.min_length:
         raise MisfitError(where, f"expected at least {space.min_length} characters, found {brief(value)}")
 
 
-@check_contains.register(spaces.Dict)
+@check_contains.provide(spaces.Dict)
 def _dict(space: Any, value: Any, where: str) -> None:
     _check_keys(space, value, where)
     for key, part in space.spaces.items():
         check_contains(part, value[key], f"{where}[{key!r}]")
 
 
-@check_contains.register(spaces.Tuple)
+@check_contains.provide(spaces.Tuple)
 def _tuple(space: Any, value: Any, where: str) -> None:
     for index, part in enumerate(space.spaces):
         check_contains(part, value[index], f"{where}[{index}]")
 
 
-@check_contains.register(spaces.OneOf)
+@check_contains.provide(spaces.OneOf)
 def _one_of(space: Any, value: Any, where: str) -> None:
     index, content = value
     check_contains(space.spaces[index], content, f"{where}[{index}]")
 
 
-@check_contains.register(spaces.Sequence)
+@check_contains.provide(spaces.Sequence)
 def _sequence(space: Any, value: Any, where: str) -> None:
     if space.stack:
         _check_stack(space.feature_space, value, where)
@@ -92,7 +92,7 @@ def _sequence(space: Any, value: Any, where: str) -> None:
             check_contains(space.feature_space, item, f"{where}[{index}]")
 
 
-@check_contains.register(spaces.Graph)
+@check_contains.provide(spaces.Graph)
 def _graph(space: Any, value: Any, where: str) -> None:
     num_nodes = _check_stack(space.node_space, value.nodes, f"{where}.nodes")
     if (value.edges is None) is not (value.edge_links is None):

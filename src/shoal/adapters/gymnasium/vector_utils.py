@@ -73,9 +73,9 @@ Raises:
 """
 
 
-@iterate.register(spaces.Box)
-@iterate.register(spaces.MultiDiscrete)
-@iterate.register(spaces.MultiBinary)
+@iterate.provide(spaces.Box)
+@iterate.provide(spaces.MultiDiscrete)
+@iterate.provide(spaces.MultiBinary)
 def _iterate_array(space: Any, items: Any) -> Iterator[Any]:
     try:
         return iter(items)
@@ -83,12 +83,12 @@ def _iterate_array(space: Any, items: Any) -> Iterator[Any]:
         raise NotIterableError(f"Unable to iterate over the following elements: {items}") from None
 
 
-@iterate.register(spaces.Discrete)
+@iterate.provide(spaces.Discrete)
 def _iterate_discrete(space: Any, items: Any) -> Iterator[Any]:
     raise NotIterableError("Unable to iterate over a space of type `Discrete`.")
 
 
-@iterate.register(spaces.Tuple)
+@iterate.provide(spaces.Tuple)
 def _iterate_tuple(space: Any, items: Any) -> Iterator[Any]:
     # A batch of values that are no arrays is a tuple of them, and its space a Tuple of as many spaces.
     if all(_is_single(part) for part in space.spaces):
@@ -96,7 +96,7 @@ def _iterate_tuple(space: Any, items: Any) -> Iterator[Any]:
     return zip(*(iterate(part, item) for part, item in zip(space.spaces, items, strict=True)), strict=True)
 
 
-@iterate.register(spaces.Dict)
+@iterate.provide(spaces.Dict)
 def _iterate_dict(space: Any, items: Any) -> Iterator[Any]:
     if not space.spaces:
         raise ArgumentError("Unable to iterate over a batch of an empty Dict space: it does not say how many there are")

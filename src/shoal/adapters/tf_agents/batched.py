@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,8 +61,11 @@ class BatchedPyEnvironment(EngineEnvironment):
     def close(self) -> None:
         """Closes the envs and ends the threads; idempotent. A batch that is dropped leaves the envs as they are."""
         if not self._engine.is_closed:
-            with contextlib.suppress(Exception):
-                self._engine.call(Call(0, "close", calls.close_env))
+            deadline = time.monotonic() + self._engine.close_timeout
+            call = Call(0, "close", calls.close_env)
+            for promise in [self._engine.call_one(row, call) for row in range(self._num_envs)]:
+                with contextlib.suppress(Exception):
+                    promise(max(0.0, deadline - time.monotonic()))
         super().close()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.adapters.tf_agents.driver import find_attribute
+from shoal.adapters.tf_agents.facts import Facts
 from shoal.errors import StateError
 from shoal.worker.host import EnvSlot
 from shoal.worker.state import capture, check, restore
@@ -68,13 +69,13 @@ def get_state(slot: EnvSlot) -> EnvState:
     """Returns the env's state: by its own `get_state`, or else all of it."""
     env = slot.driver.env
     current = env._current_time_step
-    time_step = None if current is None else tuple(current)
+    # Copies: the env may use its arrays again.
+    time_step = None if current is None else copy.deepcopy(tuple(current))
     try:
         own = env.get_state()
     except NotImplementedError:
         return EnvState(None, capture(env), time_step)
-    # Where there is no process in between, the env might go on changing what it gave.
-    return copy.deepcopy(EnvState(own, None, time_step))
+    return EnvState(copy.deepcopy(own), None, time_step)
 
 
 def check_state(slot: EnvSlot, state: EnvState) -> None:
@@ -82,7 +83,9 @@ def check_state(slot: EnvSlot, state: EnvState) -> None:
     if not isinstance(state, EnvState):
         raise StateError(f"expected a state of `get_state`, found {state!r}")
     if state.pickled is not None:
-        check(slot.driver.env, state.pickled)
+        env = slot.driver.env
+        if Facts.of(check(env, state.pickled)) != Facts.of(env):
+            raise StateError(f"this is the state of an env with other specs than {env}; restore it where it belongs")
 
 
 def set_state(slot: EnvSlot, state: EnvState) -> tuple[Any, ...] | None:

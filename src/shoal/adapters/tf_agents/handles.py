@@ -15,6 +15,7 @@ from shoal.adapters.tf_agents.driver import PyEnvironmentDriver
 from shoal.adapters.tf_agents.errors import STATE_ERRORS
 from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.framework import framework
+from shoal.adapters.tf_agents.needs import needs_of
 from shoal.engine import Engine, Options, Promise
 from shoal.errors import ArgumentTypeError, MisfitError, StateError, StepTimeoutError, WorkerDiedError
 from shoal.structure.ragged import empty_views
@@ -85,9 +86,13 @@ class ProcessPyEnvironment:
 
     def wait_start(self) -> None:
         """Waits until the env is constructed; raises whatever its constructor raised."""
-        start, self._start = self._start, None
-        if start is not None:
-            start.result()
+        if self._start is not None:
+            try:
+                self._start.result()
+            finally:
+                # One that is still at work is kept: `close` has to end what comes of it.
+                if self._start.done():
+                    self._start = None
         elif self._engine is None:
             raise StateError("the env has not been started; call start() first")
 
@@ -97,11 +102,14 @@ class ProcessPyEnvironment:
             return describe(self._facts)
 
         try:
+            needs = needs_of([self._env_constructor])
             self._engine = Engine(
-                [self._env_constructor],
+                needs.env_fns,
                 PyEnvironmentDriver,
                 resolve,
                 self._options,
+                setups=needs.setups,
+                preload=needs.preload,
                 name=type(self).__name__,
                 state_errors=STATE_ERRORS,
             )

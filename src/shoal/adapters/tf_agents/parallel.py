@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal.adapters.gymnasium.registry import ForwardRegistry
 from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.batch import EngineEnvironment
 from shoal.adapters.tf_agents.codecs import repacked
 from shoal.adapters.tf_agents.handles import ProcessPyEnvironment
-from shoal.adapters.tf_agents.preload import THEIR_MODULE, modules_for
-from shoal.adapters.tf_agents.system_multiprocessing import state_setups
+from shoal.adapters.tf_agents.needs import needs_of
 from shoal.engine import Options
 from shoal.errors import ArgumentError, ArgumentTypeError
 from shoal.worker import Call
@@ -94,14 +92,8 @@ class ParallelPyEnvironment(EngineEnvironment):
     def start(self) -> None:
         """Starts workers and envs, as the constructor has done already; envs that are there are closed before."""
         self.close()
-        preload = modules_for(self._env_constructors)
-        setups = state_setups(have_tf_agents=THEIR_MODULE in preload)
-        super().__init__(
-            self._env_constructors,
-            self._options,
-            setups=[ForwardRegistry.here(), *setups],
-            preload=preload,
-        )
+        needs = needs_of(self._env_constructors)
+        super().__init__(needs.env_fns, self._options, setups=needs.setups, preload=needs.preload)
         self._envs = [
             ProcessPyEnvironment._of_batch(self._engine, row, facts, self._flatten)
             for row, facts in enumerate(self._facts_of_env)
