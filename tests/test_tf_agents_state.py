@@ -16,6 +16,7 @@ from tf_agents_envs import Counter, OwnState, Stochastic, counters, observed, pa
 from vectors import every_backend
 
 import shoal
+from shoal.adapters.tf_agents import ArraySpec, PyEnvironment, restart, transition
 from shoal.testing import toys
 from shoal.testing.equality import assert_same
 
@@ -264,3 +265,49 @@ def test_what_is_no_state_of_such_an_env_changes_nothing(backend, name):
             env.set_state([state[0], other, state[2]])
         assert any(note.startswith("env 1 raised in set_state") for note in caught.value.__notes__)
         assert_same(play(env, 2, 5), expected)
+
+
+class OneBuffer(PyEnvironment):
+    """Observes one array for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = np.zeros(2, np.float32)
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((2,), np.float32)
+
+    def action_spec(self) -> Any:
+        return ArraySpec((), np.int32)
+
+    def _reset(self) -> Any:
+        self.buffer[:] = 0
+        return restart(self.buffer)
+
+    def _step(self, action: Any) -> Any:
+        self.buffer += 1
+        return transition(self.buffer, 1.0)
+
+
+@every_backend
+def test_state_keeps_its_time_step_while_the_env_goes_on(backend):
+    """Its arrays are the env's own where there is no process in between."""
+    with shoal.ParallelPyEnvironment([OneBuffer] * 2, backend=backend) as env:
+        env.reset()
+        saved, state = env.step(np.zeros(2, np.int32)), env.get_state()
+        env.step(np.zeros(2, np.int32))
+        env.set_state(state)
+        assert_same(env.current_time_step().observation, saved.observation)
+        assert env.step(np.zeros(2, np.int32)).observation.tolist() == [[2, 2], [2, 2]]
+
+
+def test_state_of_another_gymnasium_env_is_refused():
+    """Both are wrapped in the same class, which says nothing of what is inside."""
+    with shoal.ParallelPyEnvironment([lambda: gym.make("CartPole-v1")]) as env:
+        env.reset()
+        state = env.get_state()
+    with shoal.ParallelPyEnvironment([lambda: gym.make("Pendulum-v1")]) as other:
+        first = other.reset()
+        with pytest.raises(shoal.StateError, match="other specs"):
+            other.set_state(state)
+        assert_same(other.current_time_step().observation, first.observation)
