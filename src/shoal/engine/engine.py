@@ -225,12 +225,13 @@ class Engine:
             self.call_async(call, each, kind=kind)
             return self.call_wait(kind=kind)
 
-    def call_one(self, row: int, call: Call) -> Promise:
+    def call_one(self, row: int, call: Call, timeout: float | None = None) -> Promise:
         """Starts having something done with one env, beside whatever else is pending; it takes its turn."""
+        limit = self._options.step_timeout if timeout is None else timeout
         with self._lock:
             self.check_open()
             worker = next(worker for worker, (first, last) in enumerate(self._rows) if first <= row < last)
-            pending = self._exchange.ask("call", worker, replace(call, rows=(row, row + 1)), self._options.step_timeout)
+            pending = self._exchange.ask("call", worker, replace(call, rows=(row, row + 1)), limit)
         return Promise(self._wait_for, self._exchange.forget, pending)
 
     def _wait_for(self, pending: Pending, timeout: float | None) -> Any:

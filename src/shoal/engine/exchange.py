@@ -79,9 +79,14 @@ class Exchange:
             raise self.dead[worker]
         self._sequence += 1
         pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(requests))
-        for worker, request in requests.items():
-            request.sequence = self._sequence
-            self._backend.submit(worker, request)
+        try:
+            for worker, request in requests.items():
+                request.sequence = self._sequence
+                self._backend.submit(worker, request)
+        except BaseException:
+            # Whoever has it will answer; nobody waits for that.
+            self.abandon(pending)
+            raise
         return pending
 
     def ask(self, kind: str, worker: int, request: Request, timeout: float | None) -> Pending:

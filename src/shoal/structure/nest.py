@@ -14,7 +14,7 @@ import numpy as np
 import optree
 
 from shoal.errors import MisfitError
-from shoal.structure.codec import Codec, Reader, Views, Writer
+from shoal.structure.codec import Codec, Reader, Views, Writer, encode_each
 from shoal.structure.leaf import Leaf, Path, describe_path
 
 
@@ -81,14 +81,14 @@ class Nest:
         if self._is_plain:
             self._codecs[0].encode(views, batch, where)
         elif isinstance(self._tree, tuple) and _is_list_of_tuples(batch):
-            self._encode_apart(views, batch, where)
+            encode_each(self, views, batch, where)
         else:
             try:
                 parts = self._flatten(batch, where)
             except MisfitError:
                 if not _is_one_per_env(batch, self._tree):
                     raise
-                self._encode_apart(views, batch, where)
+                encode_each(self, views, batch, where)
                 return
             for (codec, own), path, part in zip(self._with(views), self._paths, parts, strict=True):
                 codec.encode(own, part, where + describe_path(path))
@@ -97,19 +97,6 @@ class Nest:
         """Returns what a batch holds for the first codec, `()` if there is none."""
         parts = self._flatten(batch, where)
         return parts[0] if parts else ()
-
-    def _encode_apart(self, views: Views, values: Sequence[Any], where: str) -> None:
-        """Stores a batch that is given as one value for each env."""
-        rows = len(views[0]) if views else len(values)
-        if len(values) != rows:
-            raise MisfitError(where, f"expected {rows}, one for each env, found {len(values)}")
-        write = self.writer(views, where)
-        for row, value in enumerate(values):
-            try:
-                write(row, value)
-            except MisfitError as misfit:
-                misfit.row = row
-                raise
 
     def batch(self, views: Views) -> Any:
         """Returns the nest of batches; containers are new, arrays are the views."""

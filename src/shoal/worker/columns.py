@@ -103,7 +103,6 @@ class InfoLayout:
         """Lays out columns and masks `[B, ...]`, and for each worker the number of the request that it has filled."""
         self._schema = schema
         entries = list(_entries(schema))
-        self._paths = [path for path, _ in entries]
         self._layout = Layout.of(
             rows,
             {

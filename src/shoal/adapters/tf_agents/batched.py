@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +14,8 @@ from shoal.engine import Options
 from shoal.errors import ArgumentError
 from shoal.worker import Call
 from shoal.worker.calls import method_call
+
+_log = logging.getLogger("shoal")
 
 
 class BatchedPyEnvironment(EngineEnvironment):
@@ -60,12 +62,17 @@ class BatchedPyEnvironment(EngineEnvironment):
 
     def close(self) -> None:
         """Closes the envs and ends the threads; idempotent. A batch that is dropped leaves the envs as they are."""
-        if not self._engine.is_closed:
-            deadline = time.monotonic() + self._engine.close_timeout
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.is_closed:
+            limit = engine.close_timeout
+            deadline = time.monotonic() + limit
             call = Call(0, "close", calls.close_env)
-            for promise in [self._engine.call_one(row, call) for row in range(self._num_envs)]:
-                with contextlib.suppress(Exception):
+            promises = [engine.call_one(row, call, limit) for row in range(self._num_envs)]
+            for row, promise in enumerate(promises):
+                try:
                     promise(max(0.0, deadline - time.monotonic()))
+                except Exception as error:
+                    _log.warning("env %d raised in close: %s: %s", row, type(error).__name__, error)
         super().close()
 
 

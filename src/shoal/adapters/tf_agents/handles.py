@@ -208,7 +208,8 @@ class ProcessPyEnvironment:
         elif not self._engine.is_closed:
             # One that hangs is ended with the batch, and one whose worker has died has ended already.
             with contextlib.suppress(StepTimeoutError, WorkerDiedError):
-                self._engine.call_one(self._row, Call(0, "close", calls.close))(self._engine.close_timeout)
+                limit = self._engine.close_timeout
+                self._engine.call_one(self._row, Call(0, "close", calls.close), limit)(limit)
 
     def _known(self) -> Facts:
         self._started()
