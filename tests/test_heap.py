@@ -15,24 +15,16 @@ from functools import partial
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Sequence
+from memory_files import FILES
 
 import shoal
 from shoal.memory import Heap
-from shoal.memory.segment import create_anonymous_file, create_memfd, create_unlinked_file
+from shoal.memory.segment import create_anonymous_file
 from shoal.structure.cells import WORDS, Cells, LooseCells
 from shoal.testing import Scripted
 
 pytestmark = pytest.mark.timeout(60)
 
-FILES = pytest.mark.parametrize(
-    "create_file",
-    [
-        pytest.param(
-            create_memfd, marks=pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has none")
-        ),
-        create_unlinked_file,
-    ],
-)
 RESERVES = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="nothing is reserved on this system")
 
 

@@ -16,25 +16,17 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from memory_files import FILES
 
 import shoal
 from shoal.memory import Block, Blocks, ControlMemory, Layout, Patience, Ring, Segment, bell, blocks, watch
 from shoal.memory.layout import ALIGNMENT
 from shoal.memory.ring import CAPACITY
-from shoal.memory.segment import create_anonymous_file, create_memfd, create_unlinked_file
+from shoal.memory.segment import create_anonymous_file
 from shoal.structure import Leaf
 
 pytestmark = pytest.mark.timeout(60)
 
-FILES = pytest.mark.parametrize(
-    "create_file",
-    [
-        pytest.param(
-            create_memfd, marks=pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has none")
-        ),
-        create_unlinked_file,
-    ],
-)
 BELLS = pytest.mark.parametrize(
     "make_bell",
     [

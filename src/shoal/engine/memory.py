@@ -83,13 +83,13 @@ class BatchMemory:
     def _observer(self, block: Block, description: Description, *, copy: bool) -> Callable[[], Any]:
         """Returns what gives a block's observations to the caller."""
         batch = description.observation.batch
-        is_ragged = any(leaf.is_ragged for leaf in description.observation.leaves)
-        if not copy and not is_ragged:
-            # The caller holds the buffer itself, made once.
-            raw = batch(block.views["observation"])
-            return lambda: raw
         if not copy:
-            return lambda: batch(block.views["observation"])
+            raw = batch(block.views["observation"])
+            if any(leaf.is_ragged for leaf in description.observation.leaves):
+                # What has no fixed size is not in the buffer.
+                return lambda: batch(block.views["observation"])
+            # The caller holds the buffer itself, made once.
+            return lambda: raw
         if isinstance(description.observation, ArrayCodec) and not block.lends("observation"):
             copied: Callable[[], Any] = block.views["observation"][0].copy
             return copied

@@ -14,14 +14,14 @@ from shoal.adapters.tf_agents.driver import PyEnvironmentDriver
 from shoal.adapters.tf_agents.errors import STATE_ERRORS
 from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.framework import framework
-from shoal.adapters.tf_agents.py_environment import PyEnvironment
+from shoal.adapters.tf_agents.known_specs import KnownSpecs
 from shoal.engine import Engine, Options
 from shoal.errors import ArgumentError
 from shoal.worker import Call, Description, DriverFactory
 from shoal.worker.calls import method_call
 
 
-class EngineEnvironment(PyEnvironment):
+class EngineEnvironment(KnownSpecs):
     """Steps a batch of envs as one `PyEnvironment`.
 
     Time steps are of tf-agents' own class where tf-agents is installed. Their arrays never change afterwards.
@@ -93,22 +93,6 @@ class EngineEnvironment(PyEnvironment):
     def worker_pids(self) -> list[int]:
         """Process id of each worker; this process's own where workers are no processes."""
         return self._engine.worker_pids
-
-    def observation_spec(self) -> Any:
-        """Returns one env's, without a batch axis."""
-        return self._observation_spec
-
-    def action_spec(self) -> Any:
-        """Returns one env's, without a batch axis."""
-        return self._action_spec
-
-    def reward_spec(self) -> Any:
-        """Returns one env's, without a batch axis."""
-        return self._reward_spec
-
-    def discount_spec(self) -> Any:
-        """Returns one env's, without a batch axis."""
-        return self._discount_spec
 
     def time_step_spec(self) -> Any:
         """Returns one env's, without a batch axis."""

@@ -14,11 +14,11 @@ import numpy as np
 from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.array_spec import ArraySpec, BoundedArraySpec
 from shoal.adapters.tf_agents.facts import to_own_specs
-from shoal.adapters.tf_agents.py_environment import PyEnvironment
+from shoal.adapters.tf_agents.known_specs import KnownSpecs
 from shoal.adapters.tf_agents.time_step import StepType, TimeStep
 
 
-class DmEnvironment(PyEnvironment):
+class DmEnvironment(KnownSpecs):
     """Steps one `dm_env.Environment`.
 
     Other attributes are the dm_env environment's.
@@ -51,22 +51,6 @@ class DmEnvironment(PyEnvironment):
     def find(self, name: str) -> Any:
         """Returns an attribute of the environment, a private one, too."""
         return getattr(self._env, name)
-
-    def observation_spec(self) -> Any:
-        """Returns the environment's."""
-        return self._observation_spec
-
-    def action_spec(self) -> Any:
-        """Returns the environment's."""
-        return self._action_spec
-
-    def reward_spec(self) -> Any:
-        """Returns the environment's."""
-        return self._reward_spec
-
-    def discount_spec(self) -> Any:
-        """Returns the environment's."""
-        return self._discount_spec
 
     def _reset(self) -> TimeStep:
         return self._converted(self._env.reset())
