@@ -51,11 +51,12 @@ def is_sized(value: Any) -> bool:
 
 def encode_each(codec: Codec, views: Views, batch: Any, where: str) -> None:
     """Stores a batch that is a sequence with one value for each env."""
-    if not is_sized(batch):
-        raise MisfitError(where, f"expected a tuple with one value for each env, found {brief(batch)}")
     # Values without leaves leave no view to tell how many there are.
-    rows = len(views[0]) if views else len(batch)
-    if len(batch) != rows:
+    rows = len(views[0]) if views else None
+    if not is_sized(batch):
+        count = "each env" if rows is None else f"each of {rows} envs"
+        raise MisfitError(where, f"expected a tuple with one value for {count}, found {brief(batch)}")
+    if rows is not None and len(batch) != rows:
         raise MisfitError(where, f"expected {rows}, one for each env, found {len(batch)}")
     write = codec.writer(views, where)
     for row, value in enumerate(batch):
