@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shoal.backends import entry
 from shoal.backends.fork_server import ForkServer
@@ -66,6 +66,16 @@ def release(server: ForkServer) -> None:
         if _shared.server is not None and _shared.users <= 0 and not _shared.keeps:
             _shared.server.close()
             _shared.server = None
+
+
+@contextlib.contextmanager
+def getting_ready() -> Iterator[None]:
+    """Has the fork server start while the caller finds out what else its workers need."""
+    server = acquire(DEFAULT_PRELOAD)
+    try:
+        yield
+    finally:
+        release(server)
 
 
 def preload(*modules: str) -> None:

@@ -55,7 +55,7 @@ class Options:
             serial backend cannot interrupt an env and does not heed it.
         start_timeout: Seconds that building all envs may take.
         close_timeout: Seconds that envs may take to close before their workers are killed.
-        start_serially: Whether to start one worker after the other.
+        start_serially: Whether to construct the envs of one worker after those of the other.
         blocking: Whether workers reset and step one after the other, too.
         seeding: What one integer seed means: `"increment"` gives env `i` the seed plus `i`, as Gymnasium
             does; `"spawn"` gives it a seed of its own from NumPy's `SeedSequence`.

@@ -44,9 +44,10 @@ def build(
 
     built: list[Built] = []
     workers = range(len(rows))
+    # Processes get ready beside each other in any case; it is envs that are constructed one after another.
+    for worker in workers:
+        backend.start(worker, deadline)
     for group in [[worker] for worker in workers] if options.start_serially else [list(workers)]:
-        for worker in group:
-            backend.start(worker, deadline)
         # One request a worker, so that the first failure is heard while the others are still at it.
         pending = exchange.submit("constructor", {worker: request(worker) for worker in group})
         try:

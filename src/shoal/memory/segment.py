@@ -11,8 +11,6 @@ import os
 import tempfile
 from collections.abc import Callable
 
-import psutil
-
 from shoal.errors import SharedMemoryError
 
 
@@ -51,6 +49,9 @@ class Segment:
         Raises:
             SharedMemoryError: There is not that much memory.
         """
+        # Here because workers, which create no segment, would otherwise take time to import it.
+        import psutil
+
         nbytes = max(nbytes, mmap.PAGESIZE)
         available = psutil.virtual_memory().available
         if nbytes > available:

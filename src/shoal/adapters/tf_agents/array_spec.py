@@ -203,13 +203,25 @@ class BoundedArraySpec(ArraySpec):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BoundedArraySpec, (self._shape, self._dtype, self._minimum, self._maximum, self._name)
+        return _restored, (self._shape, self._dtype, self._minimum, self._maximum, self._name)
 
     def __repr__(self) -> str:
         return (
             f"BoundedArraySpec(shape={self._shape}, dtype={self._dtype!r}, name={self._name!r}, "
             f"minimum={self._minimum}, maximum={self._maximum})"
         )
+
+
+def _restored(
+    shape: tuple[int, ...], dtype: np.dtype, minimum: np.ndarray, maximum: np.ndarray, name: str | None
+) -> BoundedArraySpec:
+    """Returns a spec from a pickle, without the checks that it has passed: a batch brings hundreds of them."""
+    spec = BoundedArraySpec.__new__(BoundedArraySpec)
+    ArraySpec.__init__(spec, shape, dtype, name)
+    spec._minimum, spec._maximum = minimum, maximum
+    minimum.setflags(write=False)
+    maximum.setflags(write=False)
+    return spec
 
 
 def is_bounded(spec: Any) -> bool:

@@ -11,14 +11,16 @@ from shoal.adapters.tf_agents import calls, nests
 from shoal.adapters.tf_agents.agreement import agree
 from shoal.adapters.tf_agents.codecs import TimeStepCodec, describe
 from shoal.adapters.tf_agents.driver import PyEnvironmentDriver
-from shoal.adapters.tf_agents.errors import STATE_ERRORS
+from shoal.adapters.tf_agents.errors import TfAgentsClosedError
 from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.framework import framework
 from shoal.adapters.tf_agents.known_specs import KnownSpecs
-from shoal.engine import Engine, Options
+from shoal.engine import Engine, Options, StateErrors
 from shoal.errors import ArgumentError
 from shoal.worker import Call, Description, DriverFactory
 from shoal.worker.calls import method_call
+
+STATE_ERRORS = StateErrors(closed=TfAgentsClosedError, has_halves=False)
 
 
 class EngineEnvironment(KnownSpecs):

@@ -9,10 +9,8 @@ import numpy as np
 
 from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.array_spec import ArraySpec, BoundedArraySpec
-from shoal.adapters.tf_agents.time_step import TimeStep
+from shoal.adapters.tf_agents.time_step import DEFAULT_DISCOUNT_SPEC, TimeStep
 from shoal.errors import ArgumentTypeError
-
-_DEFAULT_DISCOUNT = BoundedArraySpec((), np.float32, minimum=0.0, maximum=1.0, name="discount")
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Facts:
         """Asks a `PyEnvironment`, tf-agents' or shoal's."""
         time_step = TimeStep(*(to_own_specs(part, "time_step_spec") for part in env.time_step_spec()))
         discount = to_own_specs(env.discount_spec(), "discount_spec")
-        if time_step.discount == _DEFAULT_DISCOUNT:
+        if time_step.discount == DEFAULT_DISCOUNT_SPEC:
             time_step = time_step._replace(discount=discount)
         return cls(
             observation_spec=to_own_specs(env.observation_spec(), "observation_spec"),
@@ -65,6 +63,9 @@ def to_own_specs(nest: Any, name: str) -> Any:
             raise ArgumentTypeError(
                 f"{name} holds {spec!r}, whose values have no fixed size; give it a number or fixed-length string type"
             )
+        if type(spec) in (ArraySpec, BoundedArraySpec):
+            # Immutable, so it may as well be this one.
+            return spec  # type: ignore[no-any-return]
         if getattr(spec, "minimum", None) is None:
             return ArraySpec(shape, dtype, spec.name)
         return BoundedArraySpec(shape, dtype, spec.minimum, spec.maximum, spec.name)

@@ -10,9 +10,9 @@ from typing import Any
 
 from shoal.adapters.tf_agents import calls
 from shoal.adapters.tf_agents.agreement import agree
+from shoal.adapters.tf_agents.batch import STATE_ERRORS
 from shoal.adapters.tf_agents.codecs import TimeStepCodec, codec_of, describe, repacked
 from shoal.adapters.tf_agents.driver import PyEnvironmentDriver
-from shoal.adapters.tf_agents.errors import STATE_ERRORS
 from shoal.adapters.tf_agents.facts import Facts
 from shoal.adapters.tf_agents.framework import framework
 from shoal.adapters.tf_agents.needs import needs_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from shoal.adapters.tf_agents.batch import EngineEnvironment
 from shoal.adapters.tf_agents.codecs import repacked
 from shoal.adapters.tf_agents.handles import ProcessPyEnvironment
 from shoal.adapters.tf_agents.needs import needs_of
+from shoal.backends import getting_ready
 from shoal.engine import Options
 from shoal.errors import ArgumentError, ArgumentTypeError
 from shoal.worker import Call
@@ -92,8 +94,11 @@ class ParallelPyEnvironment(EngineEnvironment):
     def start(self) -> None:
         """Starts workers and envs, as the constructor has done already; envs that are there are closed before."""
         self.close()
-        needs = needs_of(self._env_constructors)
-        super().__init__(needs.env_fns, self._options, setups=needs.setups, preload=needs.preload)
+        options = self._options
+        uses_server = options.backend == "process" and options.start_method != "fork"
+        with getting_ready() if uses_server else contextlib.nullcontext():
+            needs = needs_of(self._env_constructors)
+            super().__init__(needs.env_fns, options, setups=needs.setups, preload=needs.preload)
         self._envs = [
             ProcessPyEnvironment._of_batch(self._engine, row, facts, self._flatten)
             for row, facts in enumerate(self._facts_of_env)

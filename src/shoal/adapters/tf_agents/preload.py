@@ -9,7 +9,8 @@ from typing import Any
 
 from shoal.worker import by_value
 
-_OUR_MODULE = "shoal.adapters.tf_agents"
+# What is beside an env, not what is in the program.
+_OUR_MODULES = ("shoal.adapters.tf_agents.driver", "shoal.adapters.tf_agents.codecs")
 THEIR_MODULE = "tf_agents.environments.py_environment"
 
 
@@ -18,8 +19,8 @@ def modules_for(env_constructors: Sequence[Callable[[], Any]]) -> list[str]:
     # The same one is often given many times, and looking into one takes milliseconds.
     different = {id(constructor): constructor for constructor in env_constructors}.values()
     if THEIR_MODULE in sys.modules and any(map(_needs_it, different)):
-        return [_OUR_MODULE, THEIR_MODULE]
-    return [_OUR_MODULE]
+        return [*_OUR_MODULES, THEIR_MODULE]
+    return [*_OUR_MODULES]
 
 
 def _needs_it(constructor: Callable[[], Any]) -> bool:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shoal.adapters.tf_agents.array_spec import ArraySpec, BoundedArraySpec
-from shoal.adapters.tf_agents.time_step import time_step_spec
+from shoal.adapters.tf_agents.array_spec import ArraySpec
+from shoal.adapters.tf_agents.time_step import DEFAULT_DISCOUNT_SPEC, time_step_spec
 from shoal.errors import ArgumentError
 
 Env = TypeVar("Env", bound="PyEnvironment")
@@ -84,7 +84,7 @@ class PyEnvironment(ABC):
 
     def discount_spec(self) -> Any:
         """Returns the array spec of one env's discount, a float32 scalar in [0, 1] unless overridden."""
-        return BoundedArraySpec((), np.float32, 0.0, 1.0, "discount")
+        return DEFAULT_DISCOUNT_SPEC
 
     def time_step_spec(self) -> Any:
         """Returns a `TimeStep` of array specs, from the specs of observation, reward and discount."""

@@ -12,6 +12,8 @@ from shoal.adapters.tf_agents import nests
 from shoal.adapters.tf_agents.array_spec import ArraySpec, BoundedArraySpec
 from shoal.errors import ArgumentError, ArgumentTypeError
 
+DEFAULT_DISCOUNT_SPEC = BoundedArraySpec((), np.float32, 0.0, 1.0, "discount")
+
 # Numbers that NumPy itself makes float32 by way of a Python float; by hand it takes a third of the time.
 _NUMBERS = frozenset({int, float, np.float32, np.float64})
 
@@ -152,7 +154,7 @@ def time_step_spec(observation_spec: Any = None, reward_spec: Any = None) -> Tim
     return TimeStep(
         step_type=ArraySpec((), np.int32, "step_type"),
         reward=ArraySpec((), np.float32, "reward") if reward_spec is None else reward_spec,
-        discount=BoundedArraySpec((), np.float32, 0.0, 1.0, "discount"),
+        discount=DEFAULT_DISCOUNT_SPEC,
         observation=observation_spec,
     )
 
