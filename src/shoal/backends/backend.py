@@ -51,11 +51,11 @@ class Death:
 
 @dataclass(slots=True)
 class Incoming:
-    """What the workers have sent, and who is gone.
+    """What the workers have sent last, and who is gone.
 
     Attributes:
         replies: In the order they came.
-        deaths: Workers that are gone; told once.
+        deaths: Workers that are gone.
     """
 
     replies: list[Reply] = field(default_factory=list)
@@ -87,11 +87,27 @@ class Backend(Protocol):
         """Waits a moment for the usual outcome of a step: every worker has done it and has nothing to say.
 
         Returns:
-            Whether that is so; then it is settled. Otherwise nothing has happened, and `collect` is to be called.
+            Whether that is so; then `take_done` takes it off. Otherwise `collect` is to be called.
         """
 
-    def collect(self, count: int, deadline: float | None) -> Incoming:
-        """Waits until `count` replies are there, a worker dies, or the deadline (`time.monotonic`) has passed."""
+    def take_done(self) -> None:
+        """Takes off the replies that `all_done` has found."""
+
+    def collect(
+        self, count: int, deadline: float | None, file: Callable[[Reply], None], bury: Callable[[Death], None]
+    ) -> bool:
+        """Waits until `count` replies are there, a worker dies, or the deadline (`time.monotonic`) has passed.
+
+        Args:
+            count: How many replies to wait for.
+            deadline: When to give up, None for never.
+            file: Takes each reply in the order of a worker's requests, before it is taken off: after an interrupt
+                the same one may come again, and none is lost.
+            bury: Takes each death, and may get it again, too.
+
+        Returns:
+            False if nothing has come because no worker has anything to answer.
+        """
 
     def current_row(self, worker: int) -> int | None:
         """Returns the row that a worker is working on, None if it is at none."""

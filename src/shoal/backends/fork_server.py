@@ -160,7 +160,7 @@ class ForkServer:
 
     def _receive(self, deadline: float, number: int = 0) -> WorkerProcess | str | None:
         """Takes in one message; returns the worker or the reason for none if it answers the request of that number."""
-        payload, received = self._channel.receive(deadline)
+        payload, received = self._channel.take(deadline=deadline)
         match pickle.loads(payload):
             case ("ended", pid, code):
                 self._ended[pid] = code

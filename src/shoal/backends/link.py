@@ -21,6 +21,7 @@ class Link:
         index: Number of the worker.
         due: How many requests it has not answered.
         is_dead: Whether it is known to have ended.
+        is_buried: Whether its death has been told.
         death_fd: A descriptor that tells of its end: its pidfd or, where there is none, the socket, unless
             something that the env has started holds the socket's other end.
         death_events: What to poll that descriptor for.
@@ -37,7 +38,7 @@ class Link:
         self.submissions: Ring = control.submissions(index)
         self.completions: Ring = control.completions(index)
         self.due = 0
-        self.is_dead = False
+        self.is_dead = self.is_buried = False
         has_pidfd = process.pidfd >= 0
         self.death_fd = process.pidfd if has_pidfd else channel.fileno()
         self.death_events = select.POLLIN if has_pidfd else 0
@@ -48,23 +49,33 @@ class Link:
         self.submissions.push(operation, first, last, block, sequence)
         self.submitted.ring()
 
-    def send(self, payload: bytes, descriptors: Sequence[int] = (), deadline: float | None = None) -> bool:
-        """Sends a message; returns False if the worker has died over it."""
+    def send(
+        self, operation: int, sequence: int, payload: bytes, descriptors: Sequence[int], deadline: float | None
+    ) -> bool:
+        """Announces a message and sends it; returns False if the worker has died over it."""
+        number = self.channel.post(payload, descriptors)
+        self.announce(operation, 0, 0, number, sequence)
+        return self.flush(deadline)
+
+    def flush(self, deadline: float | None = None) -> bool:
+        """Sends the rest of what has been announced; returns False if the worker has died over it."""
         try:
-            self.channel.send(payload, descriptors, deadline)
+            self.channel.flush(deadline)
         except ChannelClosedError:
             return False
         return True
 
-    def receive(self, deadline: float | None) -> bytes | None:
-        """Returns the message that a completion has announced, None if the worker has died over it.
+    def receive(self, number: int, deadline: float | None) -> bytes | None:
+        """Returns the message of that number, which a completion has announced, None if the worker has died over it.
+
+        It is kept until the next one is asked for.
 
         Raises:
             TimeoutError: The deadline has passed.
         """
         while True:
             try:
-                return self.channel.receive(time.monotonic() + LIVENESS)[0]
+                return self.channel.look(number, time.monotonic() + LIVENESS)
             except ChannelClosedError:
                 return None
             except TimeoutError:

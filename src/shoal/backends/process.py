@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,16 +13,15 @@ from typing import Any
 
 from shoal.backends import launcher
 from shoal.backends.backend import Death, Incoming, WorkerStart
-from shoal.backends.entry import Order, output_descriptor
+from shoal.backends.connect import connect
 from shoal.backends.fork_server import ForkServer
 from shoal.backends.link import LIVENESS, Link
 from shoal.backends.wiring import Wiring
 from shoal.backends.worker_process import end_all
-from shoal.errors import ClosedError, ShoalError, StartError, StateError, WorkerDiedError
+from shoal.errors import ClosedError, StartError, StateError, WorkerDiedError
 from shoal.memory import Patience, watch
 from shoal.memory.ring import CAPACITY
 from shoal.worker import Attach, Close, Reply, Request, ShareInfos, Step, by_value
-from shoal.worker.channel import channel_pair
 from shoal.worker.cpus import available_cpus
 from shoal.worker.main import DONE, MESSAGE, STEP, WITH_MESSAGE
 from shoal.worker.pickling import loads_reply, pickle_functions
@@ -69,7 +67,10 @@ class ProcessBackend:
         self._workers: list[Link] = []
         # Requests that live workers have not answered.
         self._due = 0
-        self._unreported: list[Death] = []
+        # False from before a change of these numbers until after it: an interrupt may come between two of them.
+        self._is_certain = True
+        # Whether a death is known that has not been told.
+        self._has_news = False
         self._by_fd: dict[int, Link] = {}
         self._poller = self._make_poller()
         self._hears_of_deaths = True
@@ -84,45 +85,13 @@ class ProcessBackend:
         Raises:
             StartError: The system refuses.
         """
-        submitted = self._wiring.submitted[worker].descriptors()
-        order = Order.here(
-            worker=worker,
-            num_workers=self._start.num_workers,
-            bell_size=len(submitted),
-            longest_watch_ns=self._worker_watch_ns,
-            entropy=(*self._start.entropy, worker),
-            num_threads=self._start.num_threads,
-        )
-        channel, theirs = channel_pair(takes_descriptors=False)
-        streams = [output_descriptor(sys.__stdout__, 1), output_descriptor(sys.__stderr__, 2)]
-        descriptors = [
-            theirs.fileno(),
-            self._control.segment.fileno(),
-            *submitted,
-            *self._completed.descriptors(),
-            *streams,
-        ]
-        try:
-            if self._server is None:
-                channels = [channel, *(own.channel for backend in _open_backends for own in backend._workers)]
-                process = launcher.fork(order, descriptors, channels)
-            else:
-                process = self._server.start(self._start.start_method, order, descriptors, deadline)
-        except BaseException as error:
-            channel.close()
-            if isinstance(error, OSError) and not isinstance(error, ShoalError):
-                raise StartError(f"worker {worker} cannot be started: {error}") from error
-            raise
-        finally:
-            theirs.close()
-            for fd in streams:
-                os.close(fd)
-        own = Link(worker, self._control, self._wiring.submitted[worker], process, channel)
+        siblings = [own.channel for backend in _open_backends for own in backend._workers]
+        own = connect(worker, self._start, self._wiring, self._server, self._worker_watch_ns, siblings, deadline)
         self._workers.append(own)
-        self.pids.append(process.pid)
+        self.pids.append(own.process.pid)
         self._by_fd[own.death_fd] = own
         self._poller = self._make_poller()
-        self._hears_of_deaths &= process.pidfd >= 0
+        self._hears_of_deaths &= own.process.pidfd >= 0
 
     def check_functions(self, functions: list[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         """Returns the constructors pickled; raises `ArgumentTypeError` for one that cannot be."""
@@ -134,11 +103,7 @@ class ProcessBackend:
 
     def broadcast(self, request: Request) -> None:
         """Sends one request to every worker."""
-        try:
-            self._submit(self._workers, request)
-        except BaseException:
-            self._recount()
-            raise
+        self._submit(self._workers, request)
 
     def _submit(self, workers: list[Link], request: Request) -> None:
         for own in workers:
@@ -146,11 +111,15 @@ class ProcessBackend:
                 raise WorkerDiedError(f"worker {own.index} (pid {own.process.pid}) has died", worker=own.index)
             if own.due >= CAPACITY:
                 raise StateError(f"worker {own.index} has not answered its last {CAPACITY} requests; close the batch")
+        if not self._is_certain:
+            self._recount()
         if type(request) is Step:
             first, last = request.rows or (0, 0)
+            self._is_certain = False
             self._due += len(workers)
             for own in workers:
                 own.announce(STEP, first, last, request.block, request.sequence)
+            self._is_certain = True
             return
         files: dict[int, list[int]] = {}
         if isinstance(request, (Attach, ShareInfos)):
@@ -169,64 +138,73 @@ class ProcessBackend:
         deadline: float | None = None,
     ) -> None:
         """Announces a message and sends it."""
+        self._is_certain = False
         self._due += 1
-        own.announce(MESSAGE, 0, 0, 0, sequence)
-        if not own.send(payload, descriptors, deadline):
+        if not own.send(MESSAGE, sequence, payload, descriptors, deadline):
             self._mark_dead(own)
+        self._is_certain = True
 
     def all_done(self, sequence: int) -> bool:
         """Watches for a plain completion by every worker; shorter than the general way over replies."""
-        try:
-            return self._all_done(sequence)
-        except BaseException:
-            self._recount()
-            raise
-
-    def _all_done(self, sequence: int) -> bool:
         self._wait_began = time.monotonic_ns()
         budget = self._patience.budget_ns()
-        if not budget or not self._watch(self._wait_began + budget):
+        if not budget or not self._is_certain or not self._watch(self._wait_began + budget):
             return False
+        self._is_certain = False
         self._announced += self._completed.take()
+        self._is_certain = True
         workers = self._workers
         if not self._announced == self._due == len(workers):
             return False
-        for own in workers:
-            if own.completions.peek() != (DONE, sequence):
-                return False
-        for own in workers:
+        return all(own.completions.peek() == (DONE, sequence) for own in workers)
+
+    def take_done(self) -> None:
+        """Takes one completion off every worker."""
+        self._is_certain = False
+        for own in self._workers:
             own.completions.position += 1
             own.due = 0
         self._announced = self._due = 0
         self._patience.learn(time.monotonic_ns() - self._wait_began)
         self._wait_began = 0
-        return True
-
-    def collect(self, count: int, deadline: float | None) -> Incoming:
-        """Waits until `count` replies are there, a worker dies, or the deadline has passed."""
-        try:
-            return self._collect(count, deadline)
-        except BaseException:
-            self._recount()
-            raise
+        self._is_certain = True
 
     def _recount(self) -> None:
-        """Finds out from the rings where things stand, after Ctrl-C or the like came between two counts."""
-        if not self._is_open:
-            return
+        """Finds out from the rings where things stand, after Ctrl-C or the like came between two numbers."""
         for own in self._workers:
             if own.is_dead:
                 own.due = own.completions.unread()
             else:
-                # A submission that was not announced counts for nothing; one that was may lack its ring.
+                # A submission that was not announced counts for nothing; one that was may lack its ring or message.
                 own.submissions.resume()
                 own.due = own.submissions.position - own.completions.position
                 own.submitted.ring()
+                if not own.flush():
+                    self._mark_dead(own)
         self._due = sum(own.due for own in self._workers)
+        # What will be rung for once more by a worker that is about to, is announced twice: no harm.
         self._announced = self._visible()
+        self._has_news = any(own.is_dead and not own.is_buried for own in self._workers)
+        self._poller = self._make_poller()
         self._wait_began = 0
+        self._is_certain = True
 
-    def _collect(self, count: int, deadline: float | None, *, closing: bool = False) -> Incoming:
+    def collect(
+        self,
+        count: int,
+        deadline: float | None,
+        file: Callable[[Reply], None],
+        bury: Callable[[Death], None],
+        *,
+        closing: bool = False,
+    ) -> bool:
+        """Waits until `count` replies are there, a worker dies, or the deadline has passed.
+
+        While `closing` another thread's interruption is not heeded.
+        """
+        if not self._is_certain:
+            self._recount()
+        self._is_certain = False
         count = min(count, self._due)
         self._announced += self._completed.take()
         if self._announced < count:
@@ -235,9 +213,12 @@ class ProcessBackend:
             # The wait that `all_done` began ends here.
             self._patience.learn(time.monotonic_ns() - self._wait_began)
             self._wait_began = 0
-        replies = self._read(trust_all=bool(self._unreported), deadline=deadline)
-        deaths, self._unreported = self._unreported, []
-        return Incoming(replies, deaths)
+        is_any = self._read(file, deadline)
+        if self._has_news:
+            is_any = True
+            self._tell_deaths(bury)
+        self._is_certain = True
+        return is_any or self._due > 0
 
     def current_row(self, worker: int) -> int | None:
         """Returns the row that a worker is working on, None if it is at none."""
@@ -286,7 +267,7 @@ class ProcessBackend:
 
     def _sleep(self, count: int, deadline: float | None, closing: bool) -> None:
         """Sleeps until the bell has announced `count` completions, a worker dies, or the deadline has passed."""
-        while self._announced < count and not self._unreported:
+        while self._announced < count and not self._has_news:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             # What an env has started may hold the socket whose end tells of a death where nothing else does.
             look = left if self._hears_of_deaths else LIVENESS if left is None else min(left, LIVENESS)
@@ -300,49 +281,55 @@ class ProcessBackend:
                     return
                 self._look_for_deaths()
 
-    def _read(self, *, trust_all: bool, deadline: float | None) -> list[Reply]:
-        """Reads the completions that the bell has announced; all that are written if one of the writers is dead."""
+    def _read(self, file: Callable[[Reply], None], deadline: float | None) -> bool:
+        """Reads the completions that the bell has announced, all that are written if one of the writers is dead.
+
+        Returns:
+            Whether there were any.
+        """
         # When all that is due has been announced there is nothing to compare.
-        while not trust_all and self._announced < self._due and self._visible() > self._announced:
+        while not self._has_news and self._announced < self._due and self._visible() > self._announced:
             # One is written but not rung for yet: not to be read before it is. A dead worker never will.
             if deadline is not None and time.monotonic() >= deadline:
-                return []
+                return False
             ready = self._poller.poll(LIVENESS * 1000)
             self._announced += self._completed.take()
-            trust_all = self._note_deaths(ready)
+            self._note_deaths(ready)
         # A ring that comes late from a worker whose completion was trusted announces nothing new.
         self._announced = 0
-        replies: list[Reply] = []
+        is_any = False
         for own in self._workers:
-            for _ in range(own.completions.unread()):
-                payload = None
-                if own.completions.peek()[0] == WITH_MESSAGE:
+            completions = own.completions
+            for _ in range(completions.unread()):
+                status, first_row, _last, number, sequence = completions.look()
+                if status == WITH_MESSAGE:
                     try:
-                        payload = own.receive(deadline)
+                        payload = own.receive(number, deadline)
                     except TimeoutError:
                         # It is still being sent; what has come is kept, and the completion stays to be read.
                         self._announced = self._visible()
-                        return replies
-                status, first_row, _last, _block, sequence = own.completions.pop()
+                        return is_any
+                    if payload is None:
+                        self._mark_dead(own)
+                    else:
+                        file(loads_reply(payload, own.index, sequence, first_row))
+                else:
+                    file(Reply(own.index, sequence))
+                # Only now is it taken off.
+                completions.position += 1
                 own.due -= 1
                 self._due -= 1
-                if payload is not None:
-                    replies.append(loads_reply(payload, own.index, sequence, first_row))
-                elif status == WITH_MESSAGE:
-                    self._mark_dead(own)
-                else:
-                    replies.append(Reply(own.index, sequence))
-        return replies
+                is_any = True
+        return is_any
 
     def _visible(self) -> int:
         return sum(own.completions.unread() for own in self._workers)
 
-    def _note_deaths(self, ready: list[tuple[int, int]]) -> bool:
-        """Takes note of the workers whose death is among what the poller has found; returns whether any is."""
-        dead = [self._by_fd[fd] for fd, _ in ready if fd in self._by_fd]
-        for own in dead:
-            self._mark_dead(own)
-        return bool(dead)
+    def _note_deaths(self, ready: list[tuple[int, int]]) -> None:
+        """Takes note of the workers whose death is among what the poller has found."""
+        for fd, _ in ready:
+            if fd in self._by_fd:
+                self._mark_dead(self._by_fd[fd])
 
     def _make_poller(self) -> select.poll:
         """Returns what wakes this process: the bell, and the deaths of workers."""
@@ -361,14 +348,20 @@ class ProcessBackend:
     def _mark_dead(self, own: Link) -> None:
         if own.is_dead:
             return
-        own.is_dead = True
+        self._has_news = own.is_dead = True
         # Nothing more will come; what has come is still read.
         self._due -= own.due - own.completions.unread()
         own.due = own.completions.unread()
         with contextlib.suppress(KeyError):
             self._poller.unregister(own.death_fd)
-        code = own.process.exit_code(2.0)
-        self._unreported.append(Death(own.index, own.process.pid, code, self.current_row(own.index)))
+
+    def _tell_deaths(self, bury: Callable[[Death], None]) -> None:
+        for own in self._workers:
+            if own.is_dead and not own.is_buried:
+                code = own.process.exit_code(2.0)
+                bury(Death(own.index, own.process.pid, code, self.current_row(own.index)))
+                own.is_buried = True
+        self._has_news = False
 
     def _ask_to_close(self, deadline: float) -> Incoming:
         """Has every worker close its envs and end by itself."""
@@ -378,10 +371,13 @@ class ProcessBackend:
                 continue
             with contextlib.suppress(TimeoutError):
                 self._send(own, by_value.dumps(Close(CLOSING)), CLOSING, deadline=deadline)
+
+        def file(reply: Reply) -> None:
+            if reply.sequence == CLOSING:
+                last.replies.append(reply)
+
         while self._due and time.monotonic() < deadline:
-            incoming = self._collect(len(self._workers), deadline, closing=True)
-            last.replies += [reply for reply in incoming.replies if reply.sequence == CLOSING]
-            last.deaths += incoming.deaths
+            self.collect(len(self._workers), deadline, file, last.deaths.append, closing=True)
         # Whoever has answered goes by itself.
         answered = {reply.worker for reply in last.replies}
         last.deaths = [death for death in last.deaths if death.worker not in answered]

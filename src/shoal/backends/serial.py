@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal.backends.backend import Incoming, WorkerStart
+from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.worker import Close, EnvHost, Reply, Request
 
 
@@ -23,6 +23,7 @@ class SerialBackend:
         self.pids = [os.getpid()] * start.num_workers
         self._hosts = [EnvHost(worker) for worker in range(start.num_workers)]
         self._requests: deque[tuple[int, Request]] = deque()
+        self._replies: deque[Reply] = deque()
         self._is_open = True
 
     def start(self, worker: int, deadline: float | None) -> None:
@@ -45,13 +46,23 @@ class SerialBackend:
         """Leaves it to `collect`, which costs next to nothing here."""
         return False
 
-    def collect(self, count: int, deadline: float | None) -> Incoming:
+    def take_done(self) -> None:
+        """Does nothing: `all_done` finds nothing."""
+
+    def collect(
+        self, count: int, deadline: float | None, file: Callable[[Reply], None], bury: Callable[[Death], None]
+    ) -> bool:
         """Answers requests in order; a deadline cannot interrupt the env that is being called."""
-        replies: list[Reply] = []
-        while self._requests and len(replies) < count:
-            worker, request = self._requests.popleft()
-            replies.append(self._hosts[worker].handle(request))
-        return Incoming(replies)
+        filed = 0
+        while (self._replies or self._requests) and filed < count:
+            if not self._replies:
+                worker, request = self._requests.popleft()
+                # By way of `map`, so that no interrupt comes between an answer and its place.
+                self._replies.extend(map(self._hosts[worker].handle, (request,)))
+            file(self._replies[0])
+            self._replies.popleft()
+            filed += 1
+        return filed > 0 or bool(self._requests)
 
     def current_row(self, worker: int) -> int | None:
         """Returns None: nothing goes on while the caller looks."""

@@ -78,7 +78,7 @@ class _Server:
                 if self._deaths_fd in ready:
                     self._reap()
                 if self._channel.fileno() in ready:
-                    payload, descriptors = self._channel.receive()
+                    payload, descriptors = self._channel.take()
                     self._start(payload, descriptors)
         except ChannelClosedError:
             pass

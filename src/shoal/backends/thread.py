@@ -6,11 +6,16 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal.backends.backend import Incoming, WorkerStart
+from shoal.backends.backend import Death, Incoming, WorkerStart
 from shoal.worker import Close, EnvHost, Reply, Request
+
+
+class _Sign:
+    """Comes back as it is."""
 
 
 class ThreadBackend:
@@ -26,8 +31,12 @@ class ThreadBackend:
         """Makes hosts and queues; `start` starts the threads."""
         self.pids = [os.getpid()] * start.num_workers
         self._rows = [0] * start.num_workers
-        self._requests: list[queue.SimpleQueue[Request]] = [queue.SimpleQueue() for _ in self.pids]
-        self._replies: queue.SimpleQueue[Reply | BaseException] = queue.SimpleQueue()
+        self._requests: list[queue.SimpleQueue[Request | _Sign]] = [queue.SimpleQueue() for _ in self.pids]
+        self._replies: queue.SimpleQueue[Reply | BaseException | _Sign] = queue.SimpleQueue()
+        self._arrived: deque[Reply | BaseException | _Sign] = deque()
+        # How many replies are due, and whether an interrupt has left that count in doubt.
+        self._due = 0
+        self._is_certain = True
         self._threads: list[threading.Thread] = []
 
     def start(self, worker: int, deadline: float | None) -> None:
@@ -47,30 +56,63 @@ class ThreadBackend:
 
     def submit(self, worker: int, request: Request) -> None:
         """Queues the request."""
-        self._requests[worker].put(request)
+        self._submit([worker], request)
 
     def broadcast(self, request: Request) -> None:
         """Sends the request to every worker."""
-        for worker in range(len(self.pids)):
-            self.submit(worker, request)
+        self._submit(range(len(self.pids)), request)
+
+    def _submit(self, workers: Sequence[int], request: Request) -> None:
+        was_certain, self._is_certain = self._is_certain, False
+        for worker in workers:
+            self._requests[worker].put(request)
+            self._due += 1
+        self._is_certain = was_certain
 
     def all_done(self, sequence: int) -> bool:
         """Leaves it to `collect`, which costs next to nothing here."""
         return False
 
-    def collect(self, count: int, deadline: float | None) -> Incoming:
+    def take_done(self) -> None:
+        """Does nothing: `all_done` finds nothing."""
+
+    def collect(
+        self, count: int, deadline: float | None, file: Callable[[Reply], None], bury: Callable[[Death], None]
+    ) -> bool:
         """Waits for `count` replies, or for the deadline."""
-        replies: list[Reply] = []
-        while len(replies) < count:
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                reply = self._replies.get(timeout=timeout)
-            except queue.Empty:
-                break
-            if isinstance(reply, BaseException):
-                raise reply
-            replies.append(reply)
-        return Incoming(replies)
+        filed = 0
+        signs = None if self._is_certain else self._ask_for_signs()
+        self._is_certain = False
+        while signs if signs is not None else (filed < count and self._due > 0):
+            if not self._arrived:
+                timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+                try:
+                    # By way of `map`, so that no interrupt comes between a reply and its place.
+                    self._arrived.extend(map(self._replies.get, (True,), (timeout,)))
+                except queue.Empty:
+                    break
+            arrived = self._arrived[0]
+            if isinstance(arrived, Reply):
+                file(arrived)
+                filed += 1
+                self._due -= 1
+            elif signs is not None:
+                signs.discard(arrived)
+            self._arrived.popleft()
+            if isinstance(arrived, BaseException):
+                raise arrived
+        if not signs:
+            # All signs are there, and so all replies are that were due before.
+            self._due = 0 if signs is not None else self._due
+            self._is_certain = True
+        return filed > 0 or self._due > 0 or not self._is_certain
+
+    def _ask_for_signs(self) -> set[Any]:
+        """Has every worker give a sign once it has answered all that it was asked before."""
+        signs = [_Sign() for _ in self.pids]
+        for requests, sign in zip(self._requests, signs, strict=True):
+            requests.put(sign)
+        return set(signs)
 
     def current_row(self, worker: int) -> int | None:
         """Returns the row that the worker's thread is at."""
@@ -92,7 +134,7 @@ class ThreadBackend:
         deadline = time.monotonic() + timeout
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        replies: list[Reply | BaseException] = []
+        replies: list[Any] = []
         while not self._replies.empty():
             replies.append(self._replies.get())
         return Incoming([reply for reply in replies if isinstance(reply, Reply) and reply.sequence == -1])
@@ -101,13 +143,13 @@ class ThreadBackend:
 def _serve(
     worker: int,
     rows: list[int],
-    requests: queue.SimpleQueue[Request],
-    replies: queue.SimpleQueue[Reply | BaseException],
+    requests: queue.SimpleQueue[Request | _Sign],
+    replies: queue.SimpleQueue[Reply | BaseException | _Sign],
 ) -> None:
     """Answers requests until `Close`; holds nothing that would keep the batch alive."""
     host = EnvHost(worker, rows, worker)
     while True:
         request = requests.get()
-        replies.put(host.handle(request))
+        replies.put(request if isinstance(request, _Sign) else host.handle(request))
         if isinstance(request, Close):
             return

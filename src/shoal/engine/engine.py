@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,29 +13,28 @@ import numpy as np
 from shoal.backends import WorkerStart, make_backend
 from shoal.engine.exchange import Exchange, Pending
 from shoal.engine.info_memory import InfoMemory
+from shoal.engine.lifetime import Lifetime
 from shoal.engine.memory import BatchMemory
 from shoal.engine.options import Options, StateErrors, split
 from shoal.engine.promise import Promise
 from shoal.engine.readiness import Readiness
-from shoal.engine.shutdown import Closeable, close_backend, end_batch, take_lock
+from shoal.engine.shutdown import close_backend
 from shoal.engine.start import build
 from shoal.engine.step_batch import StepBatch
-from shoal.errors import ArgumentError, StateError, WorkerDiedError
+from shoal.errors import ArgumentError, WorkerDiedError
 from shoal.memory import Block
-from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Request, Reset, Step
+from shoal.worker import Autoreset, Call, Description, DriverFactory, Reply, Reset, Step
 from shoal.worker.failures import raise_failures
 
 Resolve = Callable[[list[Any]], Description]
 
 
-class Engine:
+class Engine(Lifetime):
     """Owns the workers, the memory and the state of one batch.
 
     Attributes:
         num_envs: `B`.
         num_workers: How many workers share them.
-        name: What error messages call the batch.
-        close_timeout: Seconds that envs may take to close.
     """
 
     def __init__(
@@ -70,15 +66,9 @@ class Engine:
         if not self.num_envs:
             raise ArgumentError("env_fns is empty; give at least one function that constructs an env")
         self.num_workers = options.workers_for(self.num_envs)
-        self.name = name
         self._options = options
-        self._errors = state_errors or StateErrors()
         self._rows = split(self.num_envs, self.num_workers)
-        self.close_timeout = options.close_timeout
-        self._owner = os.getpid()
         self._must_reset_ended = options.autoreset is Autoreset.DISABLED
-        self._lock = threading.RLock()
-        self._is_closed = False
         self._pending: Pending | None = None
         self._readiness = Readiness(self.num_envs)
         start = WorkerStart(
@@ -88,9 +78,9 @@ class Engine:
             entropy=tuple(secrets.randbits(32) for _ in range(4)),
             preload=preload,
         )
-        backend = self._backend = make_backend(options.backend, start)
-        files: list[Closeable] = []
-        self._files = files
+        backend = make_backend(options.backend, start)
+        super().__init__(name, state_errors or StateErrors(), backend, options.close_timeout)
+        files = self._files
         try:
             self._exchange = Exchange(backend, self._rows, self._errors)
             self._submit = (
@@ -104,23 +94,18 @@ class Engine:
             files.extend(self._memory.files)
             self._infos = InfoMemory(self._rows, self._memory.num_blocks)
             files.append(self._infos)
-            attached = self._exchange.broadcast("attach", self._memory.attach())
+            attached = self._exchange.prepare("attach")
+            self._exchange.broadcast(attached, self._memory.attach())
             self._check(self._exchange.wait(attached, options.start_timeout))
         except BaseException:
             close_backend(backend, files, min(1.0, options.close_timeout))
             raise
-        self._finalizer = weakref.finalize(self, end_batch, backend, files, self._lock, options.close_timeout)
-        _engines.add(self)
+        self._live()
 
     @property
     def worker_pids(self) -> list[int]:
         """Process id of each worker; this process's own where workers are no processes."""
         return list(self._backend.pids)
-
-    @property
-    def is_closed(self) -> bool:
-        """Tells whether `close` has been called."""
-        return self._is_closed
 
     def reset_async(
         self, seeds: Sequence[int | None], options: Sequence[Any], chosen: Sequence[bool] | np.ndarray | None = None
@@ -155,8 +140,13 @@ class Engine:
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the envs and waits for the results; see `reset_async`."""
         with self._lock:
-            self.reset_async(seeds, options, chosen)
-            return self.reset_wait()
+            before = self._pending
+            try:
+                self.reset_async(seeds, options, chosen)
+                return self.reset_wait()
+            except BaseException:
+                self._interrupted(before)
+                raise
 
     def step_async(self, actions: Any) -> None:
         """Starts stepping every env.
@@ -188,13 +178,12 @@ class Engine:
     def step(self, actions: Any) -> StepBatch:
         """Steps every env and waits for the results."""
         with self._lock:
+            before = self._pending
             try:
                 self._start_step(actions)
                 return self._end_step(None)
-            except (KeyboardInterrupt, SystemExit):
-                # Wherever it came, the caller will not wait for this step.
-                if self._pending is not None:
-                    self._pending.is_late = True
+            except BaseException:
+                self._interrupted(before)
                 raise
 
     def call_async(self, call: Call, each: Sequence[tuple[Any, ...]] | None = None, *, kind: str = "call") -> None:
@@ -211,7 +200,7 @@ class Engine:
                 self._send(kind, call)
             else:
                 calls = [replace(call, each=each[first:last]) for first, last in self._rows]
-                self._pending = self._exchange.submit(kind, dict(enumerate(calls)))
+                self._send(kind, dict(enumerate(calls)), submit=self._exchange.submit)
 
     def call_wait(self, timeout: float | None = None, *, kind: str = "call") -> tuple[Any, ...]:
         """Returns every env's result, in order."""
@@ -222,8 +211,13 @@ class Engine:
     def call(self, call: Call, each: Sequence[tuple[Any, ...]] | None = None, *, kind: str = "call") -> tuple[Any, ...]:
         """Has something done with every env and returns every env's result, in order; see `call_async`."""
         with self._lock:
-            self.call_async(call, each, kind=kind)
-            return self.call_wait(kind=kind)
+            before = self._pending
+            try:
+                self.call_async(call, each, kind=kind)
+                return self.call_wait(kind=kind)
+            except BaseException:
+                self._interrupted(before)
+                raise
 
     def call_one(self, row: int, call: Call, timeout: float | None = None) -> Promise:
         """Starts having something done with one env, beside whatever else is pending; it takes its turn."""
@@ -246,46 +240,8 @@ class Engine:
         """Lets envs be stepped: a call brings them into a state from which they can go on."""
         self._readiness.grant(rows)
 
-    def close(self, timeout: float | None = None, *, ask: bool = True) -> None:
-        """Closes the envs and ends the workers; idempotent, bounded, never raises for what an env does.
-
-        Args:
-            timeout: Seconds that envs may take to close; None for the engine's `close_timeout`.
-            ask: Whether to let the envs finish and close at all before their workers are told to end.
-        """
-        if self._finalizer.detach() is None:
-            return
-        # The next call of another thread finds it closed; the one that it is in gets as long as the envs.
-        self._is_closed = True
-        limit = self._options.close_timeout if timeout is None else timeout
-        is_mine = take_lock(self._lock, self._backend, limit, self._closed_error())
-        try:
-            close_backend(self._backend, self._files, limit, ask=ask)
-            self._pending = None
-        finally:
-            if is_mine:
-                self._lock.release()
-
-    def check_open(self) -> None:
-        """Raises the closed error if the batch is closed, and `StateError` in a process forked from its own."""
-        if os.getpid() != self._owner:
-            raise StateError(
-                f"`{self.name}` was made by process {self._owner}, which goes on using its workers; "
-                "make a new one in this process"
-            )
-        if self._is_closed:
-            raise self._closed_error()
-
-    def disown(self) -> None:
-        """Refuses all calls from now on, in a process that was forked from the batch's own."""
-        self._is_closed, self._pending = True, None
-        # Its copy may be held by a thread that does not exist here.
-        self._lock = threading.RLock()
-        self._finalizer.detach()
-        self._backend.abandon()
-
-    def _closed_error(self) -> Exception:
-        return self._errors.closed(f"Trying to operate on `{self.name}`, after a call to `close()`.")
+    def _forget(self) -> None:
+        self._pending = None
 
     def _start_step(self, actions: Any) -> None:
         if self._pending is not None or self._is_closed:
@@ -297,15 +253,24 @@ class Engine:
         self._memory.encode_actions(actions)
         self._send("step", Step(0, block.index), block)
 
-    def _send(self, kind: str, request: Request, block: Block | None = None) -> None:
+    def _send(
+        self, kind: str, request: Any, block: Block | None = None, submit: Callable[..., None] | None = None
+    ) -> None:
         """Sends a request to all workers; one that Ctrl-C cut short stays pending until a reset gives it up."""
+        pending = self._pending = self._exchange.prepare(kind, block)
         try:
-            self._pending = self._submit(kind, request, block)
-        except BaseException:
-            self._pending, self._exchange.interrupted = self._exchange.interrupted, None
+            (submit or self._submit)(pending, request)
+        except BaseException as error:
             if self._options.blocking and block is not None:
                 self._readiness.refuse(range(self.num_envs), f"the last {kind} was not completed")
+            if isinstance(error, Exception) or pending.is_abandoned:
+                self._pending = None
             raise
+
+    def _interrupted(self, before: Pending | None) -> None:
+        """Lets the next reset give up what a call has begun: its halves were one, and its caller will not wait."""
+        if self._pending is not None and self._pending is not before:
+            self._pending.is_late = True
 
     def _end_step(self, timeout: float | None) -> StepBatch:
         pending = self._pending
@@ -384,15 +349,3 @@ class Engine:
                 reason = f"its last {failure.doing} raised {type(failure.error).__name__}"
                 self._readiness.refuse([failure.row], reason)
         raise_failures(failures)
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _disown_all() -> None:
-    for engine in list(_engines):
-        engine.disown()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.backends import Backend, Death
 from shoal.engine.options import StateErrors
 from shoal.engine.supervision import describe_late, worker_died
-from shoal.errors import StepTimeoutError, WorkerDiedError
+from shoal.errors import StateError, StepTimeoutError, WorkerDiedError
 from shoal.memory import Block
 from shoal.worker import Reply, Request
 
@@ -26,22 +26,24 @@ class Pending:
     Attributes:
         kind: `"reset"`, `"step"`, `"call"`, ...
         sequence: Its number.
-        awaiting: Workers whose replies are due.
+        awaiting: Workers whose replies are due; never another set, since its block has it too.
         block: Where its results go, None if they come with the replies.
-        replies: Those that are there.
-        died: The deaths of workers that will not reply any more.
-        is_late: Whether a wait for it has timed out.
+        replies: Those that are there, by worker.
+        died: The deaths of workers that will not reply any more, by worker.
+        is_late: Whether a wait for it has timed out, or it was interrupted, so that it may be given up.
         is_abandoned: Whether nobody waits for it any more.
+        is_broken: Whether an interrupt has kept it from some workers, so that they will not reply.
     """
 
     kind: str
     sequence: int
     awaiting: set[int]
     block: Block | None = None
-    replies: list[Reply] = field(default_factory=list)
-    died: list[WorkerDiedError] = field(default_factory=list)
+    replies: dict[int, Reply] = field(default_factory=dict)
+    died: dict[int, WorkerDiedError] = field(default_factory=dict)
     is_late: bool = False
     is_abandoned: bool = False
+    is_broken: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -54,13 +56,11 @@ class Exchange:
 
     Attributes:
         dead: Workers that have died, with the error that says how.
-        interrupted: A request that was being sent when Ctrl-C or the like came.
     """
 
     def __init__(self, backend: Backend, rows: Sequence[tuple[int, int]], wording: StateErrors) -> None:
         """Takes each worker's rows, last exclusive, and what the face calls things."""
         self.dead: dict[int, WorkerDiedError] = {}
-        self.interrupted: Pending | None = None
         self._backend = backend
         self._rows = rows
         self._wording = wording
@@ -69,25 +69,37 @@ class Exchange:
         # All requests that have not been answered by all, or whose replies nobody has taken yet, by number.
         self._sent: dict[int, Pending] = {}
 
-    def submit(self, kind: str, requests: Mapping[int, Request]) -> Pending:
-        """Numbers the requests, all alike, and sends one to each of some workers.
+    def prepare(self, kind: str, block: Block | None = None, workers: Iterable[int] | None = None) -> Pending:
+        """Numbers a request that is about to be sent, so that the caller has it whatever interrupts the sending.
+
+        Args:
+            kind: What to call it.
+            block: Where the workers will write, None if nowhere.
+            workers: Who is to get it, None for all.
+        """
+        self._sequence += 1
+        # Late until it has been sent: an interrupt may keep it from some.
+        awaiting = set(self._everyone if workers is None else workers)
+        return Pending(kind, self._sequence, awaiting, block, is_late=True)
+
+    def submit(self, pending: Pending, requests: Mapping[int, Request]) -> None:
+        """Sends requests, all alike, one to each of some workers.
 
         Raises:
             WorkerDiedError: One of them is known to be dead; nothing was sent.
         """
         for worker in self.dead.keys() & requests.keys():
             raise self.dead[worker]
-        self._sequence += 1
-        pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(requests))
+        self._sent[pending.sequence] = pending
         try:
             for worker, request in requests.items():
-                request.sequence = self._sequence
+                request.sequence = pending.sequence
                 self._backend.submit(worker, request)
         except BaseException:
             # Whoever has it will answer; nobody waits for that.
             self.abandon(pending)
             raise
-        return pending
+        pending.is_late = False
 
     def ask(self, kind: str, worker: int, request: Request, timeout: float | None) -> Pending:
         """Sends a request to one worker, to be waited for some time, whatever else is sent before.
@@ -100,7 +112,9 @@ class Exchange:
             self._collect(1, deadline)
             if deadline is not None and time.monotonic() >= deadline:
                 raise self._lateness(asked[0], timeout)
-        return self.submit(kind, {worker: request})
+        pending = self.prepare(kind, workers=(worker,))
+        self.submit(pending, {worker: request})
+        return pending
 
     def forget(self, pending: Pending) -> None:
         """Stops keeping what comes in reply to a request that was asked."""
@@ -108,54 +122,32 @@ class Exchange:
         if pending.is_settled:
             self._sent.pop(pending.sequence, None)
 
-    def broadcast(self, kind: str, request: Request, block: Block | None = None) -> Pending:
-        """Numbers a request and sends it to all workers.
-
-        Args:
-            kind: What to call it.
-            request: The request.
-            block: Where the workers will write, None if nowhere.
+    def broadcast(self, pending: Pending, request: Request) -> None:
+        """Sends a request to all workers.
 
         Raises:
             WorkerDiedError: One of them is known to be dead; nothing was sent.
+            Exception: It cannot be sent at all. What is no `Exception`, such as Ctrl-C, may come when some workers
+                have it: then it is as if it had timed out.
         """
-        if self.dead:
-            raise next(iter(self.dead.values()))
-        self._sequence += 1
-        request.sequence = self._sequence
-        pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(self._everyone), block)
-        if block is not None:
-            # Not free until `wait` or `abandon` has seen to it.
-            block.writers = len(self._rows)
+        self._begin(pending, request)
         try:
             self._backend.broadcast(request)
         except Exception:
-            # It could not be sent at all.
+            pending.awaiting.clear()
             self._sent.pop(pending.sequence, None)
-            if block is not None:
-                block.writers = 0
             raise
-        except BaseException:
-            # Interrupted, when some workers may have it: it is as if it had timed out.
-            pending.is_late = True
-            self.interrupted = pending
-            raise
-        return pending
+        pending.is_late = False
 
-    def one_by_one(
-        self, kind: str, request: Request, block: Block | None = None, *, timeout: float | None = None
-    ) -> Pending:
+    def one_by_one(self, pending: Pending, request: Request, *, timeout: float | None = None) -> None:
         """Sends a request to one worker after another, each once the one before it has replied.
 
         Raises:
             StepTimeoutError, WorkerDiedError: As `wait` does. The request is given up, and the workers that
                 come after have not been asked.
         """
-        if self.dead:
-            raise next(iter(self.dead.values()))
-        self._sequence += 1
-        request.sequence = self._sequence
-        pending = self._sent[self._sequence] = Pending(kind, self._sequence, set(), block)
+        pending.awaiting.clear()
+        self._begin(pending, request)
         try:
             for worker in self._everyone:
                 pending.awaiting.add(worker)
@@ -164,18 +156,26 @@ class Exchange:
         except BaseException:
             self.abandon(pending)
             raise
-        return pending
+        pending.is_late = False
+
+    def _begin(self, pending: Pending, request: Request) -> None:
+        if self.dead:
+            raise next(iter(self.dead.values()))
+        request.sequence = pending.sequence
+        self._sent[pending.sequence] = pending
+        if pending.block is not None:
+            pending.block.writers = pending.awaiting
 
     def all_done(self, pending: Pending) -> bool:
         """Waits a moment for all workers to have done what they were asked without a word; returns whether so."""
         if len(pending.awaiting) < len(self._everyone) or not self._backend.all_done(pending.sequence):
             return False
-        self._sent.pop(pending.sequence, None)
-        for worker in pending.awaiting if self._sent else ():
-            self._settle_before(pending.sequence, worker)
+        # Noted first and then taken, so that an interrupt leaves at most replies that nobody waits for.
         pending.awaiting.clear()
-        if pending.block is not None:
-            pending.block.writers = 0
+        self._sent.pop(pending.sequence, None)
+        for worker in self._everyone if self._sent else ():
+            self._settle_before(pending.sequence, worker)
+        self._backend.take_done()
         return True
 
     def wait(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> list[Reply]:
@@ -187,10 +187,7 @@ class Exchange:
         """
         self._gather(pending, timeout, stop_at_failure=stop_at_failure)
         self._sent.pop(pending.sequence, None)
-        if pending.block is not None:
-            pending.block.writers = 0
-        pending.replies.sort(key=_worker_of)
-        return pending.replies
+        return [reply for _, reply in sorted(pending.replies.items())]
 
     def _gather(self, pending: Pending, timeout: float | None, *, stop_at_failure: bool = False) -> None:
         """Waits until no reply is due; raises as `wait` does."""
@@ -199,7 +196,7 @@ class Exchange:
         while awaiting:
             known = len(pending.died)
             self._collect(1 if stop_at_failure else len(awaiting), deadline)
-            if stop_at_failure and any(reply.failures for reply in pending.replies):
+            if stop_at_failure and any(reply.failures for reply in pending.replies.values()):
                 return
             if len(pending.died) > known:
                 grace = time.monotonic() + _SIBLING_GRACE
@@ -211,70 +208,77 @@ class Exchange:
                 raise self._lateness(pending, timeout)
         if pending.died:
             self.abandon(pending)
-            first, *others = pending.died
+            first, *others = pending.died.values()
             if others:
-                first.args = ("\n".join(str(error) for error in pending.died),)
+                first.args = ("\n".join(str(error) for error in pending.died.values()),)
             raise first
+        if pending.is_broken:
+            self.abandon(pending)
+            raise StateError(
+                f"the call to `{pending.kind}` was interrupted before all workers had it, so it cannot be completed. "
+                "Reset all envs."
+            )
 
     def abandon(self, pending: Pending) -> None:
         """Stops waiting for a request; late replies to it will be recognised and dropped."""
         pending.is_abandoned = True
-        if pending.block is not None:
-            pending.block.writers = len(pending.awaiting)
         if not pending.awaiting:
             self._sent.pop(pending.sequence, None)
 
     def settle(self, timeout: float | None) -> None:
         """Waits for a late reply to a request that nobody waits for; raises `StepTimeoutError`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        late = next(each for each in self._sent.values() if each.is_abandoned)
+        late = next((each for each in self._sent.values() if each.awaiting and each.block is not None), None)
+        assert late is not None, "no worker writes to a block, and none is free"
         self._collect(1, deadline)
         if late.awaiting and deadline is not None and time.monotonic() >= deadline:
             raise self._lateness(late, timeout)
 
     def _collect(self, count: int, deadline: float | None) -> None:
         """Waits for so many replies or a death, and puts each where it belongs."""
-        incoming = self._backend.collect(count, deadline)
-        for reply in incoming.replies:
-            self._file(reply)
-        for death in incoming.deaths:
-            self._bury(death)
+        if not self._backend.collect(count, deadline, self._file, self._bury):
+            # Whoever is still awaited has never been asked.
+            for pending in list(self._sent.values()):
+                for worker in list(pending.awaiting):
+                    self._break(pending, worker)
 
     def _file(self, reply: Reply) -> None:
-        """Puts a reply to the request that it answers, which need not be the one that is being waited for."""
+        """Puts a reply to the request that it answers, which need not be the one that is being waited for.
+
+        The second time, after an interrupt, nothing happens.
+        """
         if len(self._sent) > 1:
             self._settle_before(reply.sequence, reply.worker)
         pending = self._sent.get(reply.sequence)
-        if pending is not None:
+        if pending is not None and reply.worker in pending.awaiting:
             if not pending.is_abandoned:
-                pending.replies.append(reply)
+                pending.replies[reply.worker] = reply
             self._release(pending, reply.worker)
 
     def _settle_before(self, sequence: int, worker: int) -> None:
-        """Takes note that a worker, which answers in order, has done with all that it was asked earlier."""
+        """Takes note that a worker, which answers in order, will answer nothing any more that it was asked earlier."""
         for other in list(self._sent.values()):
-            if other.sequence < sequence:
-                self._release(other, worker)
+            if other.sequence < sequence and worker in other.awaiting:
+                self._break(other, worker)
+
+    def _break(self, pending: Pending, worker: int) -> None:
+        """Takes note that a worker has never got a request: the interrupt came before."""
+        pending.is_broken = True
+        self._release(pending, worker)
 
     def _release(self, pending: Pending, worker: int) -> None:
         """Takes note that a worker has done with a request."""
-        if worker not in pending.awaiting:
-            return
         pending.awaiting.discard(worker)
-        if pending.is_abandoned:
-            if pending.block is not None:
-                pending.block.writers -= 1
-            if not pending.awaiting:
-                self._sent.pop(pending.sequence, None)
+        if pending.is_abandoned and not pending.awaiting:
+            self._sent.pop(pending.sequence, None)
 
     def _bury(self, death: Death) -> None:
         """Takes note of a death, and of the requests that the worker will not answer any more."""
         asked = [each for each in list(self._sent.values()) if death.worker in each.awaiting]
         doing = next((each.kind for each in asked if not each.is_abandoned), "")
-        error = worker_died(death, self._rows[death.worker], doing)
-        self.dead[death.worker] = error
+        error = self.dead.setdefault(death.worker, worker_died(death, self._rows[death.worker], doing))
         for pending in asked:
-            pending.died.append(error)
+            pending.died[death.worker] = error
             self._release(pending, death.worker)
 
     def _lateness(self, pending: Pending, timeout: float | None) -> StepTimeoutError:
@@ -285,7 +289,3 @@ class Exchange:
             f"{late}. {wording.way_out(pending.kind)}; an env that never returns ends only with `close`.",
             late,
         )
-
-
-def _worker_of(reply: Reply) -> int:
-    return reply.worker

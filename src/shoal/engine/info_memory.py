@@ -34,10 +34,12 @@ class InfoMemory:
     def share(self, exchange: Exchange) -> None:
         """Hands workers new columns; they answer in order, so whatever they are asked next finds them."""
         try:
-            exchange.abandon(exchange.broadcast("infos", self._lay_out()))
+            pending = exchange.prepare("infos")
+            exchange.abandon(pending)
+            exchange.broadcast(pending, self._lay_out())
         except BaseException:
             # Some may have them and some not: all get others before the next step.
-            self.is_outgrown, exchange.interrupted = True, None
+            self.is_outgrown = True
             raise
 
     def _lay_out(self) -> ShareInfos:

@@ -49,7 +49,8 @@ def build(
         backend.start(worker, deadline)
     for group in [[worker] for worker in workers] if options.start_serially else [list(workers)]:
         # One request a worker, so that the first failure is heard while the others are still at it.
-        pending = exchange.submit("constructor", {worker: request(worker) for worker in group})
+        pending = exchange.prepare("constructor", workers=group)
+        exchange.submit(pending, {worker: request(worker) for worker in group})
         try:
             replies = exchange.wait(pending, _remaining(deadline), stop_at_failure=True)
         except StepTimeoutError as error:

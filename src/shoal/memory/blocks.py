@@ -9,7 +9,7 @@ lent, and are copied out of it. Small arrays are always copied: that is cheaper 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Block:
     Attributes:
         index: Its number in the segment, as workers are told it.
         views: For each group of the layout its leaves `[B, ...]`, overwritten by later steps.
-        writers: How many workers may still be writing to it.
+        writers: Workers that may still be writing to it: those that a request is still awaiting.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Block:
         """Lies at `start` bytes in the segment; ragged values in the heaps, one for each row."""
         self.index = index
         self.views = layout.views(segment.buffer, start, heaps)
-        self.writers = 0
+        self.writers: Collection[int] = ()
         # For each group its leaves, with the place of those that are lent.
         self._leaves = {
             group: [

@@ -59,6 +59,11 @@ class Ring:
         self.position = position + 1
         return words[at], words[at + 1], words[at + 2], words[at + 3], words[at + 4]
 
+    def look(self) -> Entry:
+        """Reads the next entry and leaves it unread."""
+        words, at = self.words, self._entries + self.position % CAPACITY * _STRIDE
+        return words[at], words[at + 1], words[at + 2], words[at + 3], words[at + 4]
+
     def peek(self) -> tuple[int, int]:
         """Returns status and sequence of the next entry, and leaves it unread."""
         at = self._entries + self.position % CAPACITY * _STRIDE

@@ -103,8 +103,10 @@ class ArrayCodec:
                 pass
             rows[row][...] = fit(value, shape, dtype, where)
 
-        if len(shape) != 1 or not _is_plain_buffer(view):
+        if len(shape) > 1 or not _is_plain_buffer(view):
             return write
+        if not shape:
+            return _number_writer(view, write)
         buffers = [row.data for row in rows]
 
         def write_vector(row: int, value: Any) -> None:
@@ -141,6 +143,26 @@ class ArrayCodec:
     def __repr__(self) -> str:
         """Returns what was given."""
         return f"ArrayCodec({self.shape}, {self.dtype})"
+
+
+def _number_writer(view: np.ndarray, write: Writer) -> Writer:
+    """Returns a writer of single numbers that stores Python's own without making an array of each."""
+    usual = float if view.dtype == np.float64 else int
+    if usual is int and view.dtype.kind not in "iu":
+        return write
+    numbers: Any = view.data
+
+    def write_number(row: int, value: Any) -> None:
+        if type(value) is usual:
+            try:
+                numbers[row] = value
+                return
+            except ValueError:
+                # Out of range, which the other way says better.
+                pass
+        write(row, value)
+
+    return write_number
 
 
 def _is_plain_buffer(view: np.ndarray) -> bool:

@@ -6,7 +6,7 @@ Keys that the structure does not know are left out, as Gymnasium does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -49,9 +49,15 @@ class Nest:
         ]
         if self._is_plain:
             return writers[0]
-        flatten = self._flatten
+        flatten, write_parts = self._flatten, _part_writer(self._tree, iter(writers))
 
         def write(row: int, value: Any) -> None:
+            try:
+                write_parts(row, value)
+                return
+            except (_UnlikeError, KeyError):
+                # Made of other containers, or a misfit that is to be told.
+                pass
             for write_leaf, item in zip(writers, flatten(value, where), strict=True):
                 write_leaf(row, item)
 
@@ -126,6 +132,37 @@ class Nest:
     def __repr__(self) -> str:
         """Returns the tree."""
         return f"Nest({self._tree})"
+
+
+class _UnlikeError(Exception):
+    """A value is not made of the usual containers."""
+
+
+def _part_writer(tree: Any, writers: Iterator[Writer]) -> Writer:
+    """Returns what stores a value that is made of plain dictionaries and tuples, without making a list of its leaves.
+
+    Args:
+        tree: Codecs in containers.
+        writers: For each codec, in optree's order, what stores a value of it.
+    """
+    if isinstance(tree, dict):
+        containers: tuple[Any, ...] = (dict,)
+        keys: Iterable[Any] = optree.tree_structure(tree).entries()  # type: ignore[arg-type]
+    elif isinstance(tree, (tuple, list)):
+        containers, keys = (tuple, list), range(len(tree))
+    else:
+        return next(writers)
+    node: Any = tree
+    parts = [(key, _part_writer(node[key], writers)) for key in keys]
+    size = len(parts)
+
+    def write(row: int, value: Any) -> None:
+        if not isinstance(value, containers) or len(value) != size:
+            raise _UnlikeError
+        for key, write_part in parts:
+            write_part(row, value[key])
+
+    return write
 
 
 def _flatten_loosely(tree: Any, value: Any, where: str, items: list[Any]) -> None:

@@ -1,11 +1,15 @@
 """The control plane: pickled messages over a socket pair, each behind its length.
 
-Small and rare, so it is plain: no threads, no partial state visible to the caller. A descriptor can
-travel with a message. Each end owns its socket.
+Small and rare, so it is plain: no threads. A descriptor can travel with a message. Each end owns its socket.
+
+Nothing is lost or sent twice if Ctrl-C comes in between: a message is kept until all of it is sent, what arrives is
+kept until the message after it is asked for, and messages have numbers. What a system call did is stored in the same
+instruction, by `extend(map(call, ...))`, since the interpreter looks for signals after every call.
 """
 
 from __future__ import annotations
 
+import array
 import os
 import select
 import socket
@@ -22,6 +26,18 @@ class ChannelClosedError(EOFError):
     """The other end is gone."""
 
 
+class _Message:
+    """One message on its way out."""
+
+    __slots__ = ("data", "descriptors", "sent")
+
+    def __init__(self, payload: bytes, descriptors: Sequence[int]) -> None:
+        self.data = memoryview(_HEADER.pack(len(payload), len(descriptors)) + payload)
+        # They arrive with its first byte.
+        self.descriptors = array.array("i", descriptors)
+        self.sent: list[int] = []
+
+
 class Channel:
     """One end of a socket pair that carries whole messages.
 
@@ -34,108 +50,138 @@ class Channel:
         end.setblocking(False)
         self.socket = end
         self._takes_descriptors = takes_descriptors
-        self._buffer = bytearray(_CHUNK)
-        self._received = bytearray()
+        # The number of the first message, and it and all behind it; one tuple, so that both change at once.
+        self._outbox: tuple[int, list[_Message]] = (0, [])
+        self._inbox: tuple[int, list[bytes]] = (0, [])
         self._descriptors: list[int] = []
 
     def fileno(self) -> int:
         """Returns the socket's descriptor, to wait on."""
         return self.socket.fileno()
 
-    def send(self, payload: bytes, descriptors: Sequence[int] = (), deadline: float | None = None) -> None:
-        """Sends one message.
+    def post(self, payload: bytes, descriptors: Sequence[int] = ()) -> int:
+        """Puts a message behind those that are to be sent, and returns its number; `flush` sends it.
+
+        Args:
+            payload: The message.
+            descriptors: Open descriptors to hand over; they stay open here, until it is sent.
+        """
+        first, messages = self._outbox
+        number = first + len(messages)
+        messages.append(_Message(payload, descriptors))
+        return number
+
+    def flush(self, deadline: float | None = None, *, waits: bool = True) -> None:
+        """Sends what has been posted.
 
         While the socket is full it takes in what the other end has sent, so that two ends that send
         at once never wait for each other.
 
         Args:
-            payload: The message.
-            descriptors: Open descriptors to hand over; they stay open here.
             deadline: When to give up, on `time.monotonic`; None for never.
+            waits: Whether to wait for room in the socket, or to leave the rest for the next time.
 
         Raises:
             ChannelClosedError: The other end is gone.
-            TimeoutError: The deadline has passed; the channel cannot be used any more.
+            TimeoutError: The deadline has passed; the rest is sent by the next call.
         """
-        if descriptors:
-            # The header goes alone and carries the descriptors: they arrive with its first byte.
-            self._send_all(memoryview(_HEADER.pack(len(payload), len(descriptors))), descriptors, deadline)
-            self._send_all(memoryview(payload), (), deadline)
-        else:
-            self.finish(self.begin(payload), deadline)
-
-    def begin(self, payload: bytes) -> memoryview:
-        """Sends as much of a message as the other end has room for, and returns the rest, for `finish`."""
-        data = memoryview(_HEADER.pack(len(payload), 0) + payload)
-        try:
-            return data[self.socket.send(data) :]
-        except BlockingIOError:
-            return data
-        except OSError as error:
-            raise ChannelClosedError(str(error)) from error
-
-    def finish(self, rest: memoryview, deadline: float | None = None) -> None:
-        """Sends the rest of a message; see `send`."""
-        self._send_all(rest, (), deadline)
-
-    def receive(self, deadline: float | None = None) -> tuple[bytes, list[int]]:
-        """Returns the next message and the descriptors that came with it, which the caller owns.
-
-        Raises:
-            ChannelClosedError: The other end is gone.
-            TimeoutError: The deadline has passed; what arrived so far is kept for the next call.
-        """
-        size = _HEADER.size
-        self._fill(size, deadline)
-        length, num_descriptors = _HEADER.unpack_from(self._received)
-        self._fill(size + length, deadline)
-        payload = bytes(memoryview(self._received)[size : size + length])
-        del self._received[: size + length]
-        descriptors, self._descriptors = self._descriptors[:num_descriptors], self._descriptors[num_descriptors:]
-        return payload, descriptors
-
-    def close(self) -> None:
-        """Closes this end."""
-        for descriptor in self._descriptors:
-            socket.close(descriptor)
-        self._descriptors.clear()
-        self.socket.close()
-
-    def _send_all(self, data: memoryview, descriptors: Sequence[int], deadline: float | None) -> None:
-        while data:
+        while self._outbox[1]:
+            number, messages = self._outbox
+            message = messages[0]
+            start = sum(message.sent)
+            if start >= len(message.data):
+                self._outbox = (number + 1, messages[1:])
+                continue
             try:
-                if descriptors:
-                    sent = socket.send_fds(self.socket, [data], list(descriptors))
-                    descriptors = ()
+                if message.descriptors and not start:
+                    # Only a part, lest all that follows has to wait for a reader that wants the descriptors.
+                    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, message.descriptors)]
+                    message.sent.extend(map(self.socket.sendmsg, ([message.data[:_CHUNK]],), (rights,)))
                 else:
-                    sent = self.socket.send(data[:_CHUNK])
-                data = data[sent:]
+                    message.sent.extend(map(self.socket.send, (message.data[start : start + _CHUNK],)))
             except BlockingIOError:
+                if not waits:
+                    return
                 if self._wait(select.POLLIN | select.POLLOUT, deadline) & select.POLLIN:
                     self._take_in()
             except OSError as error:
                 raise ChannelClosedError(str(error)) from error
 
-    def _fill(self, nbytes: int, deadline: float | None) -> None:
-        while len(self._received) < nbytes:
+    def send(self, payload: bytes, descriptors: Sequence[int] = (), deadline: float | None = None) -> None:
+        """Sends one message; see `post` and `flush`."""
+        self.post(payload, descriptors)
+        self.flush(deadline)
+
+    def look(self, number: int, deadline: float | None = None) -> bytes:
+        """Returns the message of that number, and keeps it; those before it are dropped.
+
+        Raises:
+            ChannelClosedError: The other end is gone.
+            TimeoutError: The deadline has passed; what arrived so far is kept for the next call.
+        """
+        while self._inbox[0] < number:
+            self._first(deadline)
+            for descriptor in self._drop():
+                os.close(descriptor)
+        return self._first(deadline)
+
+    def take(self, number: int | None = None, deadline: float | None = None) -> tuple[bytes, list[int]]:
+        """Returns the next message, or that of a number, and the descriptors that came with it, the caller's now.
+
+        Raises:
+            ChannelClosedError, TimeoutError: As for `look`.
+        """
+        payload = self._first(deadline) if number is None else self.look(number, deadline)
+        return payload, self._drop()
+
+    def close(self) -> None:
+        """Closes this end."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+        self.socket.close()
+
+    def _first(self, deadline: float | None) -> bytes:
+        """Returns the first message that has not been dropped."""
+        size = _HEADER.size
+        data = self._fill(size, deadline)
+        length, _ = _HEADER.unpack_from(data)
+        return self._fill(size + length, deadline)[size : size + length]
+
+    def _drop(self) -> list[int]:
+        """Drops the first message, which is there, and returns its descriptors."""
+        number, (data,) = self._inbox
+        length, num_descriptors = _HEADER.unpack_from(data)
+        rest = data[_HEADER.size + length :]
+        descriptors, self._descriptors = self._descriptors[:num_descriptors], self._descriptors[num_descriptors:]
+        self._inbox = (number + 1, [rest] if rest else [])
+        return descriptors
+
+    def _fill(self, nbytes: int, deadline: float | None) -> bytes:
+        """Returns what has arrived once it is that much."""
+        pieces = self._inbox[1]
+        while sum(map(len, pieces)) < nbytes:
             if not self._take_in():
                 self._wait(select.POLLIN, deadline)
+        if len(pieces) > 1:
+            pieces[:] = [b"".join(pieces)]
+        return pieces[0]
 
     def _take_in(self) -> bool:
         """Takes in what has arrived; returns False if there was nothing."""
+        pieces = self._inbox[1]
         try:
-            data = self._take_descriptors() if self._takes_descriptors else self._take_bytes()
+            if self._takes_descriptors:
+                pieces.append(self._take_descriptors())
+            else:
+                pieces.extend(map(self.socket.recv, (_CHUNK,)))
         except BlockingIOError:
             return False
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
-        if not data:
+        if not pieces[-1]:
             raise ChannelClosedError("the other end has been closed")
-        self._received += data
         return True
-
-    def _take_bytes(self) -> memoryview:
-        return memoryview(self._buffer)[: self.socket.recv_into(self._buffer)]
 
     def _take_descriptors(self) -> bytes:
         data, descriptors, _flags, _address = socket.recv_fds(self.socket, _CHUNK, _MAX_DESCRIPTORS)

@@ -98,12 +98,12 @@ def _serve(connection: Connection, host: EnvHost) -> None:
     while is_open:
         # As many as the bell has announced; a ring too many, after an interrupted call, announces nothing.
         for _ in range(min(waiting.wait(submissions.position + 1), submissions.unread())):
-            operation, first_row, last_row, block, sequence = submissions.pop()
+            operation, first_row, last_row, block_or_number, sequence = submissions.pop()
             if operation == STEP:
                 rows = (first_row, last_row) if last_row else None
-                reply = host.handle(Step(sequence, block, rows))
+                reply = host.handle(Step(sequence, block_or_number, rows))
             else:
-                payload, descriptors = _receive(channel)
+                payload, descriptors = _receive(channel, block_or_number)
                 try:
                     request = _loads_request(payload, descriptors, connection.worker)
                 except Exception as error:
@@ -114,13 +114,14 @@ def _serve(connection: Connection, host: EnvHost) -> None:
                     reply = host.handle(request)
             if reply.values or reply.infos or reply.failures:
                 payload = dumps_reply(reply, host.first_row if reply.first_row is None else reply.first_row)
+                number = channel.post(payload)
                 # What the socket has no room for is sent once it is announced: then the engine empties it.
-                rest = channel.begin(payload)
-                completions.push(WITH_MESSAGE, host.first_row, last_row, block, sequence)
+                channel.flush(waits=False)
+                completions.push(WITH_MESSAGE, host.first_row, last_row, number, sequence)
                 completed.ring()
-                channel.finish(rest)
+                channel.flush()
             else:
-                completions.push(DONE, first_row, last_row, block, sequence)
+                completions.push(DONE, first_row, last_row, block_or_number, sequence)
                 completed.ring()
 
 
@@ -157,9 +158,9 @@ class _Waiting:
         return count
 
 
-def _receive(channel: Channel) -> tuple[bytes, list[int]]:
+def _receive(channel: Channel, number: int) -> tuple[bytes, list[int]]:
     try:
-        return channel.receive()
+        return channel.take(number)
     except ChannelClosedError:
         raise ParentGoneError from None
 
