@@ -77,9 +77,11 @@ class _Server:
                     break
                 if self._deaths_fd in ready:
                     self._reap()
-                if self._channel.fileno() in ready:
+                while self._channel.fileno() in ready:
                     payload, descriptors = self._channel.take()
                     self._start(payload, descriptors)
+                    if not self._channel.has_message():
+                        break
         except ChannelClosedError:
             pass
         self._end_workers()

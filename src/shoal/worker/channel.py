@@ -134,6 +134,11 @@ class Channel:
         payload = self._first(deadline) if number is None else self.look(number, deadline)
         return payload, self._drop()
 
+    def has_message(self) -> bool:
+        """Tells whether the next message has come with one before it, so that the socket may not tell of it."""
+        arrived = b"".join(self._inbox[1])
+        return len(arrived) >= _HEADER.size and len(arrived) >= _HEADER.size + _HEADER.unpack_from(arrived)[0]
+
     def close(self) -> None:
         """Closes this end."""
         for descriptor in self._descriptors:
