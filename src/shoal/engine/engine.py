@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.backends import WorkerStart, make_backend
+from shoal.engine.division import divide, in_order
 from shoal.engine.exchange import Exchange, Pending
 from shoal.engine.info_memory import InfoMemory
 from shoal.engine.lifetime import Lifetime
@@ -186,34 +187,51 @@ class Engine(Lifetime):
                 self._interrupted(before)
                 raise
 
-    def call_async(self, call: Call, each: Sequence[tuple[Any, ...]] | None = None, *, kind: str = "call") -> None:
-        """Starts having something done with every env.
+    def call_async(
+        self,
+        call: Call,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        *,
+        rows: Sequence[int] | None = None,
+        kind: str = "call",
+    ) -> None:
+        """Starts having something done with envs.
 
         Args:
-            call: What, for all envs alike.
-            each: Further arguments, one tuple for each env.
+            call: What, for all of them alike.
+            each: Further arguments, one tuple for each of them.
+            rows: Which envs, in any order; None for all. Only the workers that have them get a message.
             kind: What errors call the pending call.
         """
         with self._lock:
             self._require_idle(kind)
-            if each is None:
+            if each is None and rows is None:
                 self._send(kind, call)
             else:
-                calls = [replace(call, each=each[first:last]) for first, last in self._rows]
-                self._send(kind, dict(enumerate(calls)), submit=self._exchange.submit)
+                self._send(kind, divide(call, each, rows, self._rows), submit=self._exchange.submit)
+                assert self._pending is not None
+                self._pending.rows = rows
 
     def call_wait(self, timeout: float | None = None, *, kind: str = "call") -> tuple[Any, ...]:
-        """Returns every env's result, in order."""
+        """Returns the results, in the order of the rows that were asked for."""
         with self._lock:
+            pending = self._pending
             _, replies = self._finish(kind, timeout)
-            return tuple(value for reply in replies for value in reply.values)
+            return in_order(replies, pending.rows if pending is not None else None, self._rows)
 
-    def call(self, call: Call, each: Sequence[tuple[Any, ...]] | None = None, *, kind: str = "call") -> tuple[Any, ...]:
-        """Has something done with every env and returns every env's result, in order; see `call_async`."""
+    def call(
+        self,
+        call: Call,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        *,
+        rows: Sequence[int] | None = None,
+        kind: str = "call",
+    ) -> tuple[Any, ...]:
+        """Has something done with envs and returns the results; see `call_async`."""
         with self._lock:
             before = self._pending
             try:
-                self.call_async(call, each, kind=kind)
+                self.call_async(call, each, rows=rows, kind=kind)
                 return self.call_wait(kind=kind)
             except BaseException:
                 self._interrupted(before)
@@ -225,7 +243,7 @@ class Engine(Lifetime):
         with self._lock:
             self.check_open()
             worker = next(worker for worker, (first, last) in enumerate(self._rows) if first <= row < last)
-            pending = self._exchange.ask("call", worker, replace(call, rows=(row, row + 1)), limit)
+            pending = self._exchange.ask("call", worker, replace(call, rows=(row,)), limit)
         return Promise(self._wait_for, self._exchange.forget, pending)
 
     def _wait_for(self, pending: Pending, timeout: float | None) -> Any:
@@ -257,7 +275,8 @@ class Engine(Lifetime):
         self, kind: str, request: Any, block: Block | None = None, submit: Callable[..., None] | None = None
     ) -> None:
         """Sends a request to all workers; one that Ctrl-C cut short stays pending until a reset gives it up."""
-        pending = self._pending = self._exchange.prepare(kind, block)
+        workers = request if isinstance(request, dict) else None
+        pending = self._pending = self._exchange.prepare(kind, block, workers)
         try:
             (submit or self._submit)(pending, request)
         except BaseException as error:

@@ -33,6 +33,7 @@ class Pending:
         is_late: Whether a wait for it has timed out, or it was interrupted, so that it may be given up.
         is_abandoned: Whether nobody waits for it any more.
         is_broken: Whether an interrupt has kept it from some workers, so that they will not reply.
+        rows: Which envs it is about, in the order of the caller; None for all.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Pending:
     is_late: bool = False
     is_abandoned: bool = False
     is_broken: bool = False
+    rows: Sequence[int] | None = None
 
     @property
     def is_settled(self) -> bool:

@@ -8,9 +8,14 @@ from shoal.worker.host import EnvSlot
 from shoal.worker.messages import Call
 
 
-def call_method(slot: EnvSlot, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method of the env, or reads an attribute that is not callable."""
-    return slot.driver.call(name, args, kwargs)
+def call_method(slot: EnvSlot, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *own: Any) -> Any:
+    """Calls a method of the env, with arguments of its own behind the others, or reads what is not callable."""
+    return slot.driver.call(name, (*args, *own), kwargs)
+
+
+def has_attribute(slot: EnvSlot, name: str) -> bool:
+    """Tells whether the env or one of its wrappers has an attribute."""
+    return slot.driver.has_attribute(name)
 
 
 def set_attribute(slot: EnvSlot, name: str, value: Any) -> None:

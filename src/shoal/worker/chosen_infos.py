@@ -38,6 +38,10 @@ class ChosenInfos:
         """Calls a method, or reads an attribute."""
         return self._driver.call(name, args, kwargs)
 
+    def has_attribute(self, name: str) -> bool:
+        """Tells whether there is such an attribute."""
+        return self._driver.has_attribute(name)
+
     def set_attribute(self, name: str, value: Any) -> None:
         """Sets an attribute."""
         self._driver.set_attribute(name, value)

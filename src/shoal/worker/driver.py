@@ -50,6 +50,9 @@ class Driver(Protocol):
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls a method, or reads an attribute that is not callable."""
 
+    def has_attribute(self, name: str) -> bool:
+        """Tells whether the env or one of its wrappers has an attribute."""
+
     def set_attribute(self, name: str, value: Any) -> None:
         """Sets an attribute where the env, under its wrappers, has it."""
 

@@ -252,7 +252,8 @@ class EnvHost:
         return Reply(self.worker, request.sequence)
 
     def _call(self, request: Call) -> Reply:
-        slots, each = self._slots_of(request.rows), request.each
+        rows, each = request.rows, request.each
+        slots = self._slots if rows is None else [self._slots[row - self.first_row] for row in rows]
         values: list[Any] = []
         failures: list[Failure] = []
         for slot, own in zip(slots, [()] * len(slots) if each is None else each, strict=True):
@@ -266,8 +267,7 @@ class EnvHost:
                 failures.append(Failure.of(slot.row, request.doing, error))
             values.append(value)
         self._note(0)
-        first_row = None if request.rows is None else request.rows[0]
-        return Reply(self.worker, request.sequence, values, failures=failures, first_row=first_row)
+        return Reply(self.worker, request.sequence, values, failures=failures, rows=rows)
 
     def _slots_of(self, rows: tuple[int, int] | None) -> Sequence[EnvSlot]:
         if rows is None:

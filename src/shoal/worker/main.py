@@ -113,7 +113,7 @@ def _serve(connection: Connection, host: EnvHost) -> None:
                     is_open = not isinstance(request, Close)
                     reply = host.handle(request)
             if reply.values or reply.infos or reply.failures:
-                payload = dumps_reply(reply, host.first_row if reply.first_row is None else reply.first_row)
+                payload = dumps_reply(reply, host.first_row)
                 number = channel.post(payload)
                 # What the socket has no room for is sent once it is announced: then the engine empties it.
                 channel.flush(waits=False)

@@ -163,7 +163,7 @@ class Call:
         function: Takes an env's slot, then the arguments; see `shoal.worker.calls`.
         args: For all envs alike.
         each: Further arguments for each of the rows, None for none.
-        rows: First and last row, exclusive; None for all rows of the worker.
+        rows: Which of the worker's rows, in any order; None for all.
     """
 
     sequence: int
@@ -171,7 +171,7 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     each: Sequence[tuple[Any, ...]] | None = None
-    rows: tuple[int, int] | None = None
+    rows: Sequence[int] | None = None
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ class Reply:
         values: For each of the rows what the request asked for; empty where it writes to memory.
         infos: Columns of the infos of its rows, None if there were none.
         failures: Which rows failed, and how; the others did what was asked.
-        first_row: Row of the first value, None for the worker's first.
+        rows: Row of each value, None for all rows of the worker.
     """
 
     worker: int
@@ -202,8 +202,8 @@ class Reply:
     values: Sequence[Any] = ()
     infos: Columns | None = None
     failures: Sequence[Failure] = ()
-    first_row: int | None = None
+    rows: Sequence[int] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels as its fields alone."""
-        return Reply, (self.worker, self.sequence, self.values, self.infos, self.failures, self.first_row)
+        return Reply, (self.worker, self.sequence, self.values, self.infos, self.failures, self.rows)

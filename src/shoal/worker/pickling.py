@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -49,7 +50,7 @@ def pickle_functions(functions: list[Callable[[], Any]]) -> list[PickledFunction
 
 
 def dumps_reply(reply: Reply, first_row: int) -> bytes:
-    """Returns the pickled reply.
+    """Returns the pickled reply of a worker whose rows begin with `first_row`.
 
     Infos that cannot be pickled arrive as their `repr`, other values as failures that say so.
     """
@@ -64,7 +65,8 @@ def dumps_reply(reply: Reply, first_row: int) -> bytes:
         return by_value.dumps_back(reply)
     except Exception:
         failures = list(reply.failures)
-        for row, value in enumerate(reply.values, first_row):
+        rows = itertools.count(first_row) if reply.rows is None else reply.rows
+        for row, value in zip(rows, reply.values, strict=False):
             if not is_picklable(value):
                 path = find_unpicklable(value, "the result")
                 error = TypeError(f"a result cannot be sent to another process: {path} cannot be pickled")

@@ -89,32 +89,3 @@ def chosen_infos(infos: Any) -> tuple[str, ...] | None:
         if all(isinstance(key, str) for key in keys):
             return keys
     raise ArgumentTypeError(f"infos must be 'all', a list of keys, or None for none, found {infos!r}")
-
-
-def split_options(options: Any, num_envs: int) -> tuple[list[Any], np.ndarray | None]:
-    """Returns each env's options, and the mask of envs to reset."""
-    if options is None:
-        return [None] * num_envs, None
-    if isinstance(options, dict):
-        mask = _checked_mask(options["reset_mask"], num_envs) if "reset_mask" in options else None
-        common = {key: value for key, value in options.items() if key != "reset_mask"}
-        return [common] * num_envs, mask
-    if isinstance(options, (list, tuple)):
-        if len(options) != num_envs:
-            raise ArgumentError(f"options has {len(options)} entries for {num_envs} envs; give one for each")
-        return list(options), None
-    raise ArgumentTypeError(f"options must be a dict, a list with one dict for each env, or None, found {options!r}")
-
-
-def _checked_mask(mask: Any, num_envs: int) -> np.ndarray:
-    if not isinstance(mask, np.ndarray):
-        raise ArgumentTypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
-    if mask.shape != (num_envs,):
-        raise ArgumentError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
-    if mask.dtype != np.bool_:
-        raise ArgumentTypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
-    if not mask.any():
-        raise ArgumentError(
-            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
-        )
-    return mask.copy()

@@ -74,6 +74,10 @@ class GymnasiumDriver:
         attribute = self.env.get_wrapper_attr(name)
         return attribute(*args, **kwargs) if callable(attribute) else attribute
 
+    def has_attribute(self, name: str) -> bool:
+        """Tells whether the env or one of its wrappers has an attribute."""
+        return self.env.has_wrapper_attr(name)
+
     def set_attribute(self, name: str, value: Any) -> None:
         """Sets the attribute on whichever wrapper has it, or else on the outermost."""
         self.env.set_wrapper_attr(name, value)

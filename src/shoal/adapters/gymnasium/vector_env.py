@@ -14,28 +14,27 @@ from shoal.adapters.gymnasium.arguments import (
     check_env_fns,
     choose_start_method,
     chosen_infos,
-    split_options,
     worker_limit,
 )
 from shoal.adapters.gymnasium.autoreset import AutoresetMode
 from shoal.adapters.gymnasium.autoreset import autoreset_mode as to_autoreset_mode
 from shoal.adapters.gymnasium.codecs import codec_of
 from shoal.adapters.gymnasium.driver import Facts
+from shoal.adapters.gymnasium.env_calls import EnvCalls
 from shoal.adapters.gymnasium.errors import STATE_ERRORS
 from shoal.adapters.gymnasium.extras import Extras
 from shoal.adapters.gymnasium.handles import WorkerHandle
 from shoal.adapters.gymnasium.registry import ForwardRegistry
+from shoal.adapters.gymnasium.reset_arguments import reset_arguments
 from shoal.adapters.gymnasium.strict import StrictCodec
 from shoal.engine import Engine, Options, StepBatch
-from shoal.engine.seeding import seeds_for
-from shoal.errors import ArgumentError, ArgumentTypeError
-from shoal.worker import Autoreset, Call, Description
-from shoal.worker.calls import method_call, set_attribute
+from shoal.errors import ArgumentTypeError
+from shoal.worker import Autoreset, Description
 
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class AsyncVectorEnv(VectorEnv):
+class AsyncVectorEnv(EnvCalls, VectorEnv):
     """Steps Gymnasium envs in worker processes; stands in for `gymnasium.vector.AsyncVectorEnv`.
 
     Observations, rewards and flags come through shared memory. The arrays that `reset` and `step` return
@@ -208,28 +207,36 @@ class AsyncVectorEnv(VectorEnv):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
+        indices: Any = None,
+        mask: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Resets all envs, or those of `options["reset_mask"]`.
+        """Resets all envs, or some of them; the others keep their last observation.
 
         Args:
-            seed: None; an integer, from which every env gets its own (see `seeding`); or one for each env,
-                None among them for no seed.
-            options: Handed to every env's `reset`, a copy each; or one for each env, in a list. Under
-                `"reset_mask"` a bool array `[B]` says which envs to reset; the others keep their last
-                observation. Never changed.
+            seed: None; an integer, from which every env gets its own (see `seeding`), whichever are reset; or one
+                for each env that is reset, None among them for no seed.
+            options: Handed to every env's `reset`, a copy each; or one for each env that is reset, in a list. Under
+                `"reset_mask"` a bool array `[B]` says which envs to reset, as in Gymnasium. Never changed.
+            indices: Which envs to reset: an index, a list of them, or a bool array `[B]`; None for all.
+            mask: Which envs to reset, as bools `[B]`.
 
         Returns:
             Observations, `[B, ...]` each leaf, and infos.
+
+        Raises:
+            ArgumentError: There is no such env, or there are more or fewer seeds or options than envs to reset.
         """
-        return self._shown(*self._engine.reset(*self._reset_arguments(seed, options)))
+        return self._shown(*self._engine.reset(*self._reset_arguments(seed, options, indices, mask)))
 
     def reset_async(
         self,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
+        indices: Any = None,
+        mask: Any = None,
     ) -> None:
         """Starts a reset; see `reset`."""
-        self._engine.reset_async(*self._reset_arguments(seed, options))
+        self._engine.reset_async(*self._reset_arguments(seed, options, indices, mask))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Returns `(observations, infos)` of the reset that was started.
@@ -269,43 +276,6 @@ class AsyncVectorEnv(VectorEnv):
         """
         return self._returned(self._engine.step_wait(timeout))
 
-    def call(self, name: str, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of every env, or reads an attribute that is not callable.
-
-        Returns:
-            One result for each env.
-        """
-        return self._engine.call(method_call(name, args, kwargs))
-
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Starts a call; see `call`."""
-        self._engine.call_async(method_call(name, args, kwargs))
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Returns the results of the call that was started."""
-        return self._engine.call_wait(timeout)
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Returns every env's attribute of that name; one that is callable is called, as Gymnasium does."""
-        return self.call(name)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Sets an attribute of every env.
-
-        Args:
-            name: Its name; it is set on the wrapper that has it.
-            values: A list or tuple with one value for each env, or one value for all.
-        """
-        if not isinstance(values, (list, tuple)):
-            values = [values] * self.num_envs
-        if len(values) != self.num_envs:
-            raise ArgumentError(
-                "Values must be a list or tuple with length equal to the number of environments. "
-                f"Got `{len(values)}` values for {self.num_envs} environments."
-            )
-        call = Call(0, f"setting {name!r}", set_attribute, (name,))
-        self._engine.call(call, [(value,) for value in values], kind="set_attr")
-
     def render(self) -> tuple[Any, ...]:
         """Returns every env's rendered frame."""
         return self.call("render")
@@ -321,11 +291,12 @@ class AsyncVectorEnv(VectorEnv):
         if engine is not None:
             engine.close(timeout, ask=not terminate)
 
-    def _reset_arguments(self, seed: Any, options: Any) -> tuple[list[int | None], list[Any], np.ndarray | None]:
+    def _reset_arguments(
+        self, seed: Any, options: Any, indices: Any, mask: Any
+    ) -> tuple[list[int | None], list[Any], np.ndarray | None]:
         """Returns each env's seed and options, and which envs to reset."""
         self._engine.check_open()
-        seeds = seeds_for(seed, self.num_envs, self._seeding)
-        return seeds, *split_options(options, self.num_envs)
+        return reset_arguments(seed, options, indices, mask, num_envs=self.num_envs, seeding=self._seeding)
 
     def __enter__(self) -> AsyncVectorEnv:
         """Returns itself."""

@@ -65,6 +65,14 @@ class PyEnvironmentDriver:
         attribute = find_attribute(self.env, name)
         return attribute(*args, **kwargs) if callable(attribute) else attribute
 
+    def has_attribute(self, name: str) -> bool:
+        """Tells whether the env has an attribute."""
+        try:
+            find_attribute(self.env, name)
+        except AttributeError:
+            return False
+        return True
+
     def set_attribute(self, name: str, value: Any) -> None:
         """Sets an attribute of the env."""
         setattr(self.env, name, value)
