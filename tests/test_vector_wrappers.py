@@ -229,8 +229,10 @@ def test_video(tmp_path):
     pytest.importorskip("moviepy")
     env_fns = [partial(Camera, index) for index in range(NUM_ENVS)]
     envs = shoal.AsyncVectorEnv(env_fns)
-    with closing(wrappers.RecordVideo(envs, str(tmp_path), episode_trigger=lambda episode: episode == 0)) as ours:
+    with closing(
+        wrappers.RecordVideo(envs, str(tmp_path / "videos"), episode_trigger=lambda episode: episode == 0)
+    ) as ours:
         ours.reset(seed=3)
         for _ in range(12):
             ours.step(ours.action_space.sample())
-    assert [path.suffix for path in tmp_path.iterdir() if path.suffix == ".mp4"]
+    assert [path.suffix for path in (tmp_path / "videos").iterdir() if path.suffix == ".mp4"]
