@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
+import time
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +51,24 @@ def test_reset_after_an_interrupt_starts_all_rows_anew(interrupt_after, env_fn, 
             assert envs.reset()[0].ravel().tolist() == [0, 100, 200, 300]
             for t in (1, 2):
                 assert envs.step([0] * 4)[0].ravel().tolist() == [t, 100 + t, 200 + t, 300 + t]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_interrupt_amid_a_message_to_a_stopped_worker(interrupt_after, goes_on):
+    """What the socket had no room for goes out once the worker reads again; closing does not wait for that."""
+    with AsyncVectorEnv([Counter] * 2, num_workers=2, close_timeout=1) as envs:
+        envs.reset()
+        pid = envs.worker_pids[1]
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_after(0.3)
+            envs.set_attr("blob", bytes(3_000_000))
+        if goes_on:
+            os.kill(pid, signal.SIGCONT)
+            assert envs.reset()[0].ravel().tolist() == [0, 0]
+            assert [len(blob) for blob in envs.get_attr("blob")] == [3_000_000] * 2
+        began = time.monotonic()
+    assert time.monotonic() - began < 20
 
 
 def test_request_that_cannot_be_sent_leaves_the_batch_as_it_was():

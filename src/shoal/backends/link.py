@@ -57,10 +57,14 @@ class Link:
         self.announce(operation, 0, 0, number, sequence)
         return self.flush(deadline)
 
-    def flush(self, deadline: float | None = None) -> bool:
-        """Sends the rest of what has been announced; returns False if the worker has died over it."""
+    def flush(self, deadline: float | None = None, *, waits: bool = True) -> bool:
+        """Sends the rest of what has been announced; returns False if the worker has died over it.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+        """
         try:
-            self.channel.flush(deadline)
+            self.channel.flush(deadline, waits=waits)
         except ChannelClosedError:
             return False
         return True

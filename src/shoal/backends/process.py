@@ -62,19 +62,19 @@ class ProcessBackend:
             self._wiring.close()
             raise
         # Completions announced by the bell and not yet read.
-        self._announced = 0
-        self._wait_began = 0
+        self._announced = self._wait_began = 0
         self._workers: list[Link] = []
         # Requests that live workers have not answered.
         self._due = 0
         # False from before a change of these numbers until after it: an interrupt may come between two of them.
         self._is_certain = True
+        # Whether an interrupt has left a part of a message unsent.
+        self._has_rest = False
         # Whether a death is known that has not been told.
         self._has_news = False
         self._by_fd: dict[int, Link] = {}
         self._poller = self._make_poller()
-        self._hears_of_deaths = True
-        self._is_open = True
+        self._hears_of_deaths = self._is_open = True
         # What every wait raises that is not part of closing.
         self._interruption: BaseException | None = None
         _open_backends.add(self)
@@ -130,12 +130,7 @@ class ProcessBackend:
             self._send(own, payload, request.sequence, files.get(own.index, ()))
 
     def _send(
-        self,
-        own: Link,
-        payload: bytes,
-        sequence: int,
-        descriptors: Sequence[int] = (),
-        deadline: float | None = None,
+        self, own: Link, payload: bytes, sequence: int, descriptors: Sequence[int] = (), deadline: float | None = None
     ) -> None:
         """Announces a message and sends it."""
         self._is_certain = False
@@ -179,8 +174,7 @@ class ProcessBackend:
                 own.submissions.resume()
                 own.due = own.submissions.position - own.completions.position
                 own.submitted.ring()
-                if not own.flush():
-                    self._mark_dead(own)
+        self._flush_rest()
         self._due = sum(own.due for own in self._workers)
         # What will be rung for once more by a worker that is about to, is announced twice: no harm.
         self._announced = self._visible()
@@ -270,12 +264,15 @@ class ProcessBackend:
         while self._announced < count and not self._has_news:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             # What an env has started may hold the socket whose end tells of a death where nothing else does.
-            look = left if self._hears_of_deaths else LIVENESS if left is None else min(left, LIVENESS)
+            looks_on = not self._hears_of_deaths or self._has_rest
+            look = left if not looks_on else LIVENESS if left is None else min(left, LIVENESS)
             ready = self._poller.poll(None if look is None else look * 1000)
             if self._interruption is not None and not closing:
                 raise self._interruption
             self._announced += self._completed.take()
             self._note_deaths(ready)
+            if self._has_rest:
+                self._flush_rest()
             if not ready:
                 if look == left:
                     return
@@ -324,6 +321,13 @@ class ProcessBackend:
 
     def _visible(self) -> int:
         return sum(own.completions.unread() for own in self._workers)
+
+    def _flush_rest(self) -> None:
+        """Sends what an interrupt has left unsent, as much of it as there is room for."""
+        for own in self._workers:
+            if not own.is_dead and not own.flush(waits=False):
+                self._mark_dead(own)
+        self._has_rest = any(own.channel.has_unsent() for own in self._workers if not own.is_dead)
 
     def _note_deaths(self, ready: list[tuple[int, int]]) -> None:
         """Takes note of the workers whose death is among what the poller has found."""

@@ -107,6 +107,10 @@ class Channel:
             except OSError as error:
                 raise ChannelClosedError(str(error)) from error
 
+    def has_unsent(self) -> bool:
+        """Tells whether something has been posted that is not sent."""
+        return bool(self._outbox[1])
+
     def send(self, payload: bytes, descriptors: Sequence[int] = (), deadline: float | None = None) -> None:
         """Sends one message; see `post` and `flush`."""
         self.post(payload, descriptors)
