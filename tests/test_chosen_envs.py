@@ -80,11 +80,9 @@ def test_results_come_in_the_order_of_the_indices(envs, indices, rows):
     assert [len(calls) for calls in counts] == [rows.count(row) for row in range(5)]
 
 
-@pytest.mark.parametrize("bad", ["0", b"0", {0: 1}, 1.5, [1.5], [[0]], True, [True, False], None, object()])
+@pytest.mark.parametrize("bad", ["0", b"0", {0: 1}, 1.5, [1.5], [[0]], True, [True, False], [None], object()])
 def test_what_is_no_index_is_refused(envs, bad):
     """A list of bools is no mask, since it might as well be a list of 0 and 1."""
-    if bad is None:
-        bad = [None]
     with pytest.raises(ArgumentTypeError, match=r"^indices must be the index of an env"):
         envs.get_attr("index", bad)
     with pytest.raises(ArgumentTypeError, match=r"^indices"):

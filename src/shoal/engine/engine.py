@@ -208,9 +208,7 @@ class Engine(Lifetime):
             if each is None and rows is None:
                 self._send(kind, call)
             else:
-                self._send(kind, divide(call, each, rows, self._rows), submit=self._exchange.submit)
-                assert self._pending is not None
-                self._pending.rows = rows
+                self._send(kind, divide(call, each, rows, self._rows), submit=self._exchange.submit, rows=rows)
 
     def call_wait(self, timeout: float | None = None, *, kind: str = "call") -> tuple[Any, ...]:
         """Returns the results, in the order of the rows that were asked for."""
@@ -272,11 +270,17 @@ class Engine(Lifetime):
         self._send("step", Step(0, block.index), block)
 
     def _send(
-        self, kind: str, request: Any, block: Block | None = None, submit: Callable[..., None] | None = None
+        self,
+        kind: str,
+        request: Any,
+        block: Block | None = None,
+        submit: Callable[..., None] | None = None,
+        rows: Sequence[int] | None = None,
     ) -> None:
         """Sends a request to all workers; one that Ctrl-C cut short stays pending until a reset gives it up."""
         workers = request if isinstance(request, dict) else None
         pending = self._pending = self._exchange.prepare(kind, block, workers)
+        pending.rows = rows
         try:
             (submit or self._submit)(pending, request)
         except BaseException as error:
